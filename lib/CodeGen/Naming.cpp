@@ -93,3 +93,8 @@ std::string pdc::stringLiteral(const std::string& text) {
   }
   return result + "\"";
 }
+
+std::string pdc::partText(const pdcrt::Part& part) {
+  return "{.axis = " + std::to_string(part.axis) + ", .blocks = " + std::to_string(part.blocks) +
+         ", .of = " + std::to_string(part.of) + ", .wholeSize = " + std::to_string(part.wholeSize) + "}";
+}

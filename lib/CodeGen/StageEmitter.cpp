@@ -111,9 +111,19 @@ private:
   /// The last members of a ParameterRow, if they differ from their defaults.
   std::string rowFlags(const PlacedParameter& placed) const {
     const bool early = isEarly(placed), inBlocks = placed.type.layout == filterInBlocks;
-    if (!early && !inBlocks) return "";
-    return std::string(", 1, 1, /*early=*/") + (early ? "true" : "false") + (inBlocks ? ", /*inBlocks=*/true" : "");
+    const std::string part = rowPart(*placed.parameter);
+    if (!early && !inBlocks && part.empty()) return "";
+    std::string flags = std::string(", 1, 1, /*early=*/") + (early ? "true" : "false");
+    if (inBlocks || !part.empty()) flags += std::string(", /*inBlocks=*/") + (inBlocks ? "true" : "false");
+    return flags + part;
   }
+
+  /// The last member of any row of a parameter, if a team divides it.
+  std::string rowPart(const Parameter& parameter) const {
+    const pdcrt::Part part = team().storedPart(parameter);
+    return part.isWhole() ? "" : ", /*part=*/" + partText(part);
+  }
+  const Team& team() const { return program_.training->team; }
 
   void frontMatter() {
     const pdcrt::BlockBytes& b = memory_.bytes;
@@ -122,7 +132,7 @@ private:
          << filled(commentText(provenance_.command), 5, "//     ") << "\n//\n";
     out_ << "//   model     " << commentText(provenance_.model) << ", hash " << provenance_.modelHash << "\n";
     out_ << "//   replicas  " << program_.replicas << "\n";
-    if (const std::int64_t members = program_.training->team.members; members > 1)
+    if (const std::int64_t members = team().members; members > 1)
       out_ << "//   team      " << members
            << ": each member holds parts of weights and values, and all run this program\n";
     out_ << "//   memory    weights " << sizeText(static_cast<std::int64_t>(b.weights)) << ", gradients "
@@ -181,7 +191,8 @@ private:
       out_ << "\n// Running statistics in the state block: ONNX name, type, shape, offset.\n"
               "constexpr pdcrt::StateRow states[] = {\n";
       for (const PlacedParameter& p : memory_.states)
-        out_ << "    {" << stringLiteral(p.parameter->name) << ", " << typeFields(p.type) << ", " << p.offset << "},\n";
+        out_ << "    {" << stringLiteral(p.parameter->name) << ", " << typeFields(p.type) << ", " << p.offset
+             << rowPart(*p.parameter) << "},\n";
       out_ << "};\n";
     }
     edgeTables();
@@ -221,7 +232,7 @@ private:
             "block), row of the\n// owner's parameters.\nconstexpr pdcrt::SharedValueRow sharedValues[] = {\n";
     for (const PlacedSharedValue& value : memory_.sharedValues)
       out_ << "    {" << value.shared << ", " << stringLiteral(value.parameter->name) << ", " << typeFields(value.type)
-           << ", " << value.offset << ", " << value.index << "},\n";
+           << ", " << value.offset << ", " << value.index << rowPart(*value.parameter) << "},\n";
     out_ << "};\n\n// Their uses by the user: row of shared, row of sharedValues, position among all uses, offset in "
             "what travels, offset\n// in the user's gradients block, whether backward_input writes it.\n"
             "constexpr pdcrt::SharedUseRow sharedUses[] = {\n";
@@ -374,9 +385,7 @@ private:
     out_ << "        .index = " << program_.index << ",\n        .count = " << program_.count
          << ",\n        .model = " << stringLiteral(provenance_.model)
          << ",\n        .modelHash = " << stringLiteral(provenance_.modelHash)
-         << (program_.training->team.members > 1
-                 ? ",\n        .members = " + std::to_string(program_.training->team.members)
-                 : std::string())
+         << (team().members > 1 ? ",\n        .members = " + std::to_string(team().members) : std::string())
          << (memory_.threads != 1 ? ",\n        .threads = " + std::to_string(memory_.threads) : std::string())
          << ",\n        .bytes = {.weights = " << b.weights << ", .state = " << b.state
          << ", .gradients = " << b.gradients << ", .slot = " << b.slot

@@ -2,13 +2,14 @@
 // Or has them drawn then.
 #include "InitialWeights.h"
 
+#include "OutputFolder.h"
 #include "WeightFiles.h"
 
 #include "pdc/Import/StateDict.h"
 #include "pdc/Support/DiagnosticsBuilder.h"
 #include "pdc/Support/Names.h"
 #include "pdc/Transforms/InitialValues.h"
-#include "pdcrt/Safetensors.h"
+#include "pdcrt/StoredTensor.h"
 #include "pdcrt/Training.h"
 
 #include <algorithm>
@@ -85,6 +86,8 @@ private:
     const pdcrt::SafetensorsFile* file;
     const pdcrt::TensorRecord* record;
     bool isTransposed = false; ///< the exporter has transposed the parameter
+    /// Of a tensor that a team of members has in parts: the part of member 0, which is in `file`.
+    const pdcrt::TensorRecord* part = nullptr;
   };
 
   /// "F[,strip=PREFIX][,add=PREFIX]".
@@ -97,11 +100,20 @@ private:
       }
     const Expected<std::vector<std::string>> files = weightFiles(word, diags_);
     if (!files) return failure;
-    std::vector<Tensor> tensors;
+    std::vector<const pdcrt::SafetensorsFile*> opened;
     for (const std::string& path : *files) {
-      pdcrt::SafetensorsFile& file = files_.emplace_back();
-      if (!openWeights(path, file, diags_)) return failure;
-      for (const auto& [name, record] : file.tensors()) tensors.push_back({&file, &record});
+      if (!openWeights(path, files_.emplace_back(), diags_)) return failure;
+      opened.push_back(&files_.back());
+    }
+    std::vector<pdcrt::StoredTensor> stored;
+    if (pdcrt::Status status = pdcrt::readStored(opened, stored); !status) return reportFile(status, *files, diags_);
+    std::vector<Tensor> tensors;
+    for (const pdcrt::StoredTensor& tensor : stored) {
+      tensors.push_back({&tensor.firstFile(), &tensor.firstRecord()});
+      if (!tensor.isDivided()) continue;
+      wholes_.push_back({tensor.name(), tensor.element(), tensor.shape(), {}});
+      tensors.back().record = &wholes_.back();
+      tensors.back().part = &tensor.firstRecord();
     }
     if (renaming == Renaming{}) {
       const Expected<Renaming> found = renamingOf(word, tensors);
@@ -142,7 +154,9 @@ private:
                << "', in which the exporter has packed a recurrent layer";
       // A tied parameter is in the file under each of its names.
       std::vector<Tensor>& taken = tensors_[parameter.parameter];
-      if (taken.empty()) taken.push_back({tensor.file, tensor.record, parameter.transposed});
+      if (!taken.empty()) continue;
+      taken.push_back(tensor);
+      taken.back().isTransposed = parameter.transposed;
     }
     return success;
   }
@@ -191,7 +205,8 @@ private:
   Status take(const std::string& name, const Tensor& tensor) {
     Parameter& parameter = *module_.findParameter(name);
     const pdcrt::TensorRecord& record = *tensor.record;
-    const Conversion conversion = conversionOf(record.element, parameter.type.element);
+    Conversion conversion = conversionOf(record.element, parameter.type.element);
+    if (tensor.part && conversion != Conversion::none) conversion = Conversion::impossible; // runs keep the types
     Shape shape = record.shape;
     if (tensor.isTransposed) std::reverse(shape.begin(), shape.end());
     if (shape != parameter.type.shape || conversion == Conversion::impossible) {
@@ -203,9 +218,10 @@ private:
              << toString(parameter.type) << (transposed ? ", the transpose" : "");
     }
     if (conversion != Conversion::none) ++converted_[record.element];
+    const pdcrt::TensorRecord& values = tensor.part ? *tensor.part : record;
     parameter.reference = {.file = tensor.file->path(),
-                           .offset = static_cast<std::int64_t>(tensor.file->offsetOf(record)),
-                           .length = static_cast<std::int64_t>(record.values.size()),
+                           .offset = static_cast<std::int64_t>(tensor.file->offsetOf(values)),
+                           .length = static_cast<std::int64_t>(values.values.size()),
                            .stored = record.shape,
                            .permutation = {},
                            .origin = ReferenceOrigin::namedByUser};
@@ -299,6 +315,7 @@ private:
   Module& module_;
   Diagnostics& diags_;
   std::list<pdcrt::SafetensorsFile> files_;
+  std::list<pdcrt::TensorRecord> wholes_;              ///< of tensors that are in parts, without values
   std::vector<std::string> names_;                     ///< as typed
   std::map<std::string, std::vector<Tensor>> tensors_; ///< by parameter
   std::vector<Tensor> unused_;

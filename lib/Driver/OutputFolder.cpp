@@ -3,8 +3,9 @@
 
 #include "pdc/Import/OnnxImport.h"
 #include "pdcrt/MappedFile.h"
-#include "pdcrt/Safetensors.h"
+#include "pdcrt/StoredTensor.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -52,15 +53,30 @@ pdcrt::Status openStored(const Reference& reference, pdcrt::MappedFile& file) {
   return mapExternalData(reference.model, reference.file, file);
 }
 
-/// The values of `parameter`, which lie in the safetensors file of its reference as another type.
+/// The values of a tensor of which the file of `reference` has the part of a member.
+Expected<Tensor> composedFrom(const Reference& reference, const std::string& tensor, Diagnostics& diags) {
+  pdcrt::StoredTensors files;
+  const std::vector<std::string> paths = pdcrt::memberFiles(reference.file);
+  if (pdcrt::Status status = files.open(paths); !status) return reportFile(status, paths, diags);
+  const pdcrt::StoredTensor* const found = files.find(tensor);
+  if (!found || found->shape() != reference.stored)
+    return diags.error({.file = reference.file, .node = tensor}) << "has been changed while it was being read";
+  std::vector<std::byte> made;
+  const pdcrt::TensorRecord whole = found->whole(made);
+  return Tensor({whole.element, whole.shape}, whole.values);
+}
+
+/// The values of `parameter`, which lie in the safetensors file of its reference as another type, or in parts.
 Expected<Tensor> convertedFrom(const Parameter& parameter, pdcrt::SafetensorsFile& file, Diagnostics& diags) {
   const Reference& reference = parameter.reference;
   if (file.path().empty())
     if (pdcrt::Status status = file.open(reference.file); !status) return reportFile(status, reference.file, diags);
   for (const auto& [name, record] : file.tensors())
     if (static_cast<std::int64_t>(file.offsetOf(record)) == reference.offset &&
-        static_cast<std::int64_t>(record.values.size()) == reference.length)
+        static_cast<std::int64_t>(record.values.size()) == reference.length) {
+      if (pdcrt::isPart(file, name)) return composedFrom(reference, name, diags);
       return Tensor({record.element, record.shape}, record.values).convertedTo(parameter.type.element);
+    }
   return diags.error(parameter.location) << "the values of '" << parameter.name << "' have " << reference.length
                                          << " bytes, " << toString(parameter.type) << " needs "
                                          << parameter.type.bytes();
@@ -134,6 +150,12 @@ Status pdc::writeWeights(const std::string& path, const std::vector<const Parame
   }
   if (pdcrt::Status status = pdcrt::writeSafetensors(path, records); !status) return reportFile(status, path, diags);
   return success;
+}
+
+Failure pdc::reportFile(const pdcrt::Status& status, const std::vector<std::string>& paths, Diagnostics& diags) {
+  const auto named = std::find_if(paths.begin(), paths.end(),
+                                  [&](const std::string& path) { return status.message().starts_with(path + ": "); });
+  return reportFile(status, named == paths.end() ? paths.front() : *named, diags);
 }
 
 Status pdc::checkOutputFolder(const std::string& folder, Diagnostics& diags) {

@@ -35,6 +35,8 @@ Status writeWeights(const std::string& path, const std::vector<const Parameter*>
 
 /// Reports what the runtime's file readers and writers say as "FILE: error: …", with their remedy.
 Failure reportFile(const pdcrt::Status& status, const std::string& path, Diagnostics& diags);
+/// The same of one of several files, at least one: of that which the message names.
+Failure reportFile(const pdcrt::Status& status, const std::vector<std::string>& paths, Diagnostics& diags);
 
 /// The text of the file at `path`; an error says why it cannot be read.
 Expected<std::string> readFile(const std::string& path, Diagnostics& diags);

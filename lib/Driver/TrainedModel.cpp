@@ -56,18 +56,6 @@ Expected<Record> readRecord(const std::string& folder, Diagnostics& diags) {
   return record;
 }
 
-/// The tensors of some safetensors files, which must stay open.
-Expected<std::map<std::string, pdcrt::TensorRecord>>
-read(const std::vector<std::string>& names, std::vector<pdcrt::SafetensorsFile>& files, Diagnostics& diags) {
-  std::map<std::string, pdcrt::TensorRecord> tensors;
-  files.resize(names.size());
-  for (std::size_t i = 0; i < names.size(); ++i) {
-    if (pdcrt::Status status = files[i].open(names[i]); !status) return reportFile(status, names[i], diags);
-    tensors.insert(files[i].tensors().begin(), files[i].tensors().end());
-  }
-  return tensors;
-}
-
 } // namespace
 
 Expected<std::string> pdc::modelRecord(const std::string& path, const std::string& folder, Diagnostics& diags) {
@@ -88,8 +76,10 @@ std::vector<TrainedModel::Output> TrainedModel::outputs() const {
   return wanted;
 }
 
-std::string TrainedModel::fileOf(std::size_t stage) const {
-  return weights_ + "/stage" + std::to_string(stage) + ".safetensors";
+std::vector<std::string> TrainedModel::filesOf(std::size_t stage) const {
+  const std::string file = weights_ + "/stage" + std::to_string(stage) + ".safetensors";
+  std::vector<std::string> files = pdcrt::memberFiles(file);
+  return files.empty() ? std::vector{file} : files;
 }
 
 std::pair<std::uint64_t, std::int64_t> TrainedModel::identity(const std::string& file) {
@@ -134,11 +124,10 @@ Status TrainedModel::checkModel(Diagnostics& diags) {
   std::vector<std::string> names;
   for (const fs::directory_entry& entry : fs::directory_iterator(options_.folder + "/weights", ignored))
     if (entry.path().extension() == ".safetensors") names.push_back(entry.path().string());
-  std::vector<pdcrt::SafetensorsFile> files;
-  const auto tensors = read(names, files, diags);
-  if (!tensors) return failure;
+  pdcrt::StoredTensors tensors;
+  if (pdcrt::Status status = tensors.open(names); !status) return reportFile(status, names, diags);
   for (const Output& output : wanted) {
-    if (!output.write(options_.model, *tensors, /*out=*/"", diags)) return failure;
+    if (!output.write(options_.model, tensors.whole(), /*out=*/"", diags)) return failure;
     if (pdcrt::Status status = pdcrt::checkWritable(output.file); !status)
       return reportFile(status, output.file, diags);
   }
@@ -160,7 +149,8 @@ Status TrainedModel::chooseWeights(Diagnostics& diags) {
       weights_ = folder->release();
     }
   }
-  for (std::size_t stage = 0; stage < stages_; ++stage) before_[fileOf(stage)] = identity(fileOf(stage));
+  for (std::size_t stage = 0; stage < stages_; ++stage)
+    for (const std::string& file : filesOf(stage)) before_[file] = identity(file);
   return success;
 }
 
@@ -168,13 +158,13 @@ Expected<int> TrainedModel::finish(int code, std::ostream& out, Diagnostics& dia
   if (weights_.empty()) return code;
   std::vector<std::string> names;
   std::string lacking;
-  for (std::size_t stage = 0; stage < stages_; ++stage) {
-    const std::string file = fileOf(stage);
-    if (const auto now = identity(file); now.first != 0 && now != before_[file])
-      names.push_back(file);
-    else if (lacking.empty())
-      lacking = "stage" + std::to_string(stage) + ".safetensors";
-  }
+  for (std::size_t stage = 0; stage < stages_; ++stage)
+    for (const std::string& file : filesOf(stage)) {
+      if (const auto now = identity(file); now.first != 0 && now != before_[file])
+        names.push_back(file);
+      else if (lacking.empty())
+        lacking = file.substr(weights_.size() + 1);
+    }
   std::error_code ignored;
   const std::vector<Output> wanted = outputs();
   if (wanted.empty()) return code;
@@ -182,10 +172,13 @@ Expected<int> TrainedModel::finish(int code, std::ostream& out, Diagnostics& dia
     if (isOwn_) fs::remove(weights_, ignored);
     return code;
   }
-  std::vector<pdcrt::SafetensorsFile> files;
-  std::map<std::string, pdcrt::TensorRecord> trained;
-  if (lacking.empty())
-    if (auto tensors = read(names, files, diags)) trained = *std::move(tensors);
+  pdcrt::StoredTensors trained;
+  bool isRead = false;
+  if (lacking.empty()) {
+    const pdcrt::Status status = trained.open(names);
+    isRead = static_cast<bool>(status);
+    if (!isRead) reportFile(status, names, diags);
+  }
   for (const Output& output : wanted) {
     const std::string command = "pdc-ckpt " + output.command + " " + shellWord(weights_) + " --model " +
                                 shellWord(options_.model) + " -o " +
@@ -197,7 +190,7 @@ Expected<int> TrainedModel::finish(int code, std::ostream& out, Diagnostics& dia
              << "is not written: " << lacking << " of the trained weights is not in " << weights_;
     // What was told before the training is not told again.
     Diagnostics told(nullptr);
-    const bool isWritten = !trained.empty() && output.write(options_.model, trained, output.file, told);
+    const bool isWritten = isRead && output.write(options_.model, trained.whole(), output.file, told);
     for (const Diagnostic& diagnostic : told.all())
       if (diagnostic.severity == Severity::error) diags.report(diagnostic);
     if (!isWritten)

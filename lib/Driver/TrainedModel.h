@@ -5,7 +5,7 @@
 #include "pdc/Plan/Plan.h"
 #include "pdc/Support/Diagnostics.h"
 #include "pdc/Support/Expected.h"
-#include "pdcrt/Safetensors.h"
+#include "pdcrt/StoredTensor.h"
 
 #include <iosfwd>
 #include <map>
@@ -55,7 +55,9 @@ private:
                     const std::string& out, Diagnostics& diags);
   };
   std::vector<Output> outputs() const;
-  std::string fileOf(std::size_t stage) const;
+  /// The files of a stage's trained weights that are there: member by member of its team; at least that of member 0,
+  /// even if it is not there.
+  std::vector<std::string> filesOf(std::size_t stage) const;
   /// Inode and time of change of a file; 0 where there is none.
   static std::pair<std::uint64_t, std::int64_t> identity(const std::string& file);
 

@@ -24,6 +24,11 @@ TEST(CodeGenNaming, CommentsStayOnTheirLine) {
   EXPECT_EQ(commentText("/layer1/Conv"), "/layer1/Conv");
 }
 
+TEST(CodeGenNaming, PartsAreInitializers) {
+  EXPECT_EQ(partText({.axis = 1, .blocks = 3, .of = 2, .wholeSize = 2304}),
+            "{.axis = 1, .blocks = 3, .of = 2, .wholeSize = 2304}");
+}
+
 TEST(CodeGenNaming, StringsReadBack) {
   EXPECT_EQ(stringLiteral("a\"b\\c"), "\"a\\\"b\\\\c\"");
   EXPECT_EQ(stringLiteral("\n1"), "\"\\0121\"");

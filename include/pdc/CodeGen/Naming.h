@@ -2,6 +2,8 @@
 // of a model are arbitrary bytes; they reach generated text through these functions only.
 #pragma once
 
+#include "pdcrt/Part.h"
+
 #include <set>
 #include <string>
 
@@ -23,5 +25,8 @@ std::string commentText(const std::string& text);
 
 /// `text` as a string literal, with its quotes.
 std::string stringLiteral(const std::string& text);
+
+/// The last member of a row of a table whose tensor is divided, "{.axis = 1, .blocks = 3, .of = 2, .wholeSize = 2304}".
+std::string partText(const pdcrt::Part& part);
 
 } // namespace pdc
