@@ -64,9 +64,9 @@ protected:
 
   /// The checkpoint after 8 minibatches of a run with so many replicas, each a team of so many members.
   void write(int replicas, int members) {
-    const Schedule schedule = scheduleOf(replicas);
-    const std::vector<int> sizes(schedule.ranks.size(), members);
-    const Places places(schedule, sizes);
+    Schedule schedule = scheduleOf(replicas);
+    schedule.stages[0].team = members;
+    const Places places(schedule);
     const TeamStage own(members);
     std::vector<Message> reports;
     const CheckpointOptions options = {.directory = folder, .every = 0, .keep = 1};

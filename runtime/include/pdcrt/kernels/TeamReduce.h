@@ -43,6 +43,12 @@ public:
     end(q, arriving.data, added.data, y.data);
   }
 
+  template <class T>
+  void finish(Stream& q, std::type_identity_t<View<const T>> x, std::type_identity_t<View<T>> arriving,
+              View<T> y) const {
+    finish(q, x, arriving, {}, y);
+  }
+
 private:
   void begin(Stream& q, const void* x, void* arriving) const;
   void end(Stream& q, const void* arriving, const void* added, void* y) const;
