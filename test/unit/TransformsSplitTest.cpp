@@ -283,7 +283,7 @@ TEST(Split, WhatADivisionChangesIsRefused) {
     Graph& member = *model->module->findGraph("main.tp2");
     EXPECT_TRUE(verifySplit(model->main(), member, model->diags));
     change(member);
-    EXPECT_FALSE(verifySplit(model->main(), member, model->diags));
+    EXPECT_FALSE(verifySplit(model->main(), member, model->diags)) << expected;
     EXPECT_NE(model->messages().find(expected), std::string::npos) << model->messages();
   };
   expectRefused("has moved '%last' from group", [](Graph& g) { g.find("last")->definer()->group += 1; });
