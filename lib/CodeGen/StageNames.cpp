@@ -18,8 +18,7 @@ StageNames::StageNames(const StageProgram& program) {
     nameFixed(weights, 'w', weightNames, p.parameter->name, {blockOf(*p.parameter), -1, p.offset}, p.type,
               p.parameter->name, true);
   for (const PlacedParameter& p : memory.states)
-    nameFixed(state, 'r', stateNames, p.parameter->name, {Block::state, -1, p.offset}, p.type,
-              p.parameter->name);
+    nameFixed(state, 'r', stateNames, p.parameter->name, {Block::state, -1, p.offset}, p.type, p.parameter->name);
   for (const PlacedGradient& g : memory.gradients) {
     const PlacedParameter& placed = memory.parameters[static_cast<std::size_t>(g.parameter)];
     nameFixed(gradients, 'g', gradientNames, placed.parameter->name, {Block::gradients, -1, g.offset}, placed.type,
@@ -33,10 +32,10 @@ StageNames::StageNames(const StageProgram& program) {
     const pdcrt::SharedRow& row = memory.shared[static_cast<std::size_t>(value.shared)];
     if (row.user != program.index) continue;
     const std::string comment = value.parameter->name + ", of stage " + std::to_string(row.owner);
-    nameFixed(slot, 's', slotNames_, value.parameter->name, {Block::shared, value.shared, value.offset},
-              value.type, comment, true);
-    nameFixed(gradients, 'g', gradientNames, value.parameter->name, {Block::gradients, -1, use.gradient},
-              value.type, comment);
+    nameFixed(slot, 's', slotNames_, value.parameter->name, {Block::shared, value.shared, value.offset}, value.type,
+              comment, true);
+    nameFixed(gradients, 'g', gradientNames, value.parameter->name, {Block::gradients, -1, use.gradient}, value.type,
+              comment);
   }
   namePorts(program);
   nameOutputs(memory, memory.training);

@@ -13,10 +13,10 @@ namespace pdc {
 struct PlanRequest {
   PlannerOptions planner;
   std::optional<ScheduleFile> scheduleFile; ///< the schedule, where it is given in a file
-  Cluster machines; ///< with teams as devices, where stages are divided
-  Cluster devices;  ///< the machines as they are
-  int threads = 1;           ///< OpenMP threads of a rank's kernels
-  StagePolicyOptions stages; ///< what flags and training say about the passes of the stages
+  Cluster machines;                         ///< with teams as devices, where stages are divided
+  Cluster devices;                          ///< the machines as they are
+  int threads = 1;                          ///< OpenMP threads of a rank's kernels
+  StagePolicyOptions stages;                ///< what flags and training say about the passes of the stages
 
   const ScheduleFile* file() const { return scheduleFile ? &*scheduleFile : nullptr; }
   /// The lists that stages with one replica will get: those of the file, or those of one rank under the named schedule.

@@ -20,7 +20,8 @@ bool ParameterGroups::canBeShared() const {
 std::vector<ParameterGroups> pdc::parameterGroups(const Graph& training) {
   std::vector<ParameterGroups> result;
   for (const Value* value : training.parameterValues()) {
-    ParameterGroups& parameter = result.emplace_back(ParameterGroups{.parameter = value->parameter(), .type = value->type()});
+    ParameterGroups& parameter =
+        result.emplace_back(ParameterGroups{.parameter = value->parameter(), .type = value->type()});
     for (const Operation* user : value->users()) parameter.groups.insert(user->group);
   }
   std::unordered_map<const Parameter*, std::size_t> places;

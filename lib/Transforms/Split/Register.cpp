@@ -37,7 +37,7 @@ void pdc::registerSplitPasses(PassRegistry& registry) {
   registry.add({.argument = "hide-collectives",
                 .summary = "Lets members compute while they communicate",
                 .description =
-                    "Of graphs of teams: a collective becomes `all_reduce_start`, which sends, and "
+                    "In graphs of teams a collective becomes `all_reduce_start`, which sends, and "
                     "`all_reduce_finish`, which waits. What does not need the result and is of the same group stands "
                     "between them: the gradient of a weight beside the sum of the gradients of its operand.",
                 .options = {},

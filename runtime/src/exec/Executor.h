@@ -43,7 +43,7 @@ struct ExecutorSetup {
   /// Gradients that are reduced at a time, at most: while those are added, the next ones are on their way. 4 MiB take
   /// 3 ms at 10 Gb/s, beside which their two messages are little.
   std::size_t floatsOfReduction = 1 << 20;
-  std::vector<KernelTime>* kernelTimes = nullptr;   ///< kernels time their algorithms and say it here (Setup.h)
+  std::vector<KernelTime>* kernelTimes = nullptr; ///< kernels time their algorithms and say it here (Setup.h)
 };
 
 class Executor {

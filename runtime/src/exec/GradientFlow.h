@@ -34,7 +34,7 @@ struct GradientFlowSetup {
   const Places* places = nullptr;
   const Training* training = nullptr;
   Host host;
-  int member = 0, members = 1;                      ///< of the team that computes the replica
+  int member = 0, members = 1; ///< of the team that computes the replica
   const Stage* stage = nullptr;
   const Optimizer* optimizer = nullptr;
   TiedParameters* tied = nullptr;
