@@ -60,7 +60,9 @@ void run(benchmark::State& state, int stageCount, std::int64_t microbatches) {
     run.schedule = &schedule;
     for (const Stage& stage : empty) run.stages.push_back(&stage);
     run.data = &data;
-    run.readWeights = [](const char*, Element, const Shape&, std::span<std::byte>) { return Status(); };
+    run.readWeights = [](const char*, Element, const Shape&, std::span<std::byte>, const MemberPart&) {
+      return Status();
+    };
     run.observer = [&](int rank) { return &counters[static_cast<std::size_t>(rank)]; };
     const bool well = run.run([&](Executor& executor, int) {
       const double begin = threadSeconds();

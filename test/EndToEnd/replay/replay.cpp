@@ -63,7 +63,8 @@ int pdcrt::run(int argc, char** argv, std::span<const Stage* const> program, con
   std::vector<SafetensorsFile> shards(stages.size());
   for (std::size_t s = 0; s < stages.size(); ++s)
     require(shards[s].open((runDir / "weights" / ("stage" + std::to_string(s) + ".safetensors")).string()));
-  setup.readWeights = [&](const char* name, Element, const Shape&, std::span<std::byte> destination) {
+  setup.readWeights = [&](const char* name, Element, const Shape&, std::span<std::byte> destination,
+                          const MemberPart&) {
     for (const SafetensorsFile& shard : shards)
       if (const TensorRecord* record = shard.find(name); record && record->values.size() == destination.size()) {
         std::copy(record->values.begin(), record->values.end(), destination.begin());

@@ -349,9 +349,8 @@ Trained Programs::train(std::size_t which, const RandomModel& model) const {
   run.training.seed = drawSeed;
   run.data = &feed;
   run.observer = [&](int) { return &feed; };
-  run.readWeights = [&](const char* name, pdcrt::Element, const pdcrt::Shape&, std::span<std::byte> destination) {
-    return feed.readWeights(name, destination.data());
-  };
+  run.readWeights = [&](const char* name, pdcrt::Element, const pdcrt::Shape&, std::span<std::byte> destination,
+                        const pdcrt::MemberPart&) { return feed.readWeights(name, destination.data()); };
   std::mutex mutex;
   auto remember = [&](const pdcrt::Executor& executor) {
     const std::lock_guard lock(mutex);
