@@ -37,6 +37,7 @@ public:
       states.back().shape = localShape(row.shape, row.part);
       states.back().offset = place(stage.bytes.state, states.back().shape);
     }
+    stage.members = members_;
     stage.index = 0;
     stage.count = 1;
     stage.parameters = parameters;

@@ -15,8 +15,8 @@ class Rewriter {
 public:
   Rewriter(PassContext& context, const Graph& from, const std::string& name, const LoopTable& loops,
            const std::unordered_map<const Operation*, Division>& divisions,
-           const std::map<const Parameter*, Form>& parameters, std::int64_t members)
-      : context_(context), from_(from), loops_(loops), divisions_(divisions), members_(members),
+           const std::map<const Parameter*, Form>& parameters, std::int64_t members, const Graph* training)
+      : context_(context), from_(from), loops_(loops), divisions_(divisions), members_(members), training_(training),
         to_(std::make_unique<Graph>(name)), b_(context.module, *to_, context.registry, context.diags) {
     to_->team = {.members = members, .parts = parameters};
   }
@@ -33,6 +33,7 @@ private:
   };
 
   void decideForms();
+  bool isWholeInTraining(const Value* value) const;
   bool isTermOf(const Value* operand, const Operation& operation) const;
   std::size_t termsOf(const Operation& operation) const;
   bool addsToItsSum(const Operation& operation) const;
@@ -59,6 +60,7 @@ private:
   const LoopTable& loops_;
   const std::unordered_map<const Operation*, Division>& divisions_;
   const std::int64_t members_;
+  const Graph* training_; ///< of an evaluation: what a member trains
   std::unique_ptr<Graph> to_;
   Builder b_;
   std::unordered_map<const Value*, Form> forms_; ///< in which values are made
@@ -72,10 +74,15 @@ private:
   std::map<std::tuple<const Value*, int, std::int64_t, int, Phase>, Value*> local_;
 };
 
+/// Whether a training puts the value together: then an evaluation does, too, because stages send the same values.
+bool Rewriter::isWholeInTraining(const Value* value) const {
+  return training_ && training_->find(value->name());
+}
+
 /// Whether members have terms of an operand, which nothing but this sum reads: they need not be put together before.
 bool Rewriter::isTermOf(const Value* operand, const Operation& operation) const {
   return forms_.at(operand) == Form::partial(Combine::sum) && operand->users().size() == 1 &&
-         !from_.isOutput(operand) && addsOperands(operation);
+         !from_.isOutput(operand) && addsOperands(operation) && !isWholeInTraining(operand);
 }
 
 /// How many operands of an operation that is not divided are such.
@@ -116,6 +123,8 @@ void Rewriter::decideForms() {
                                        std::any_of(operation->operands().begin(), operation->operands().end(),
                                                    [&](const Value* operand) { return withRest_.contains(operand); }));
     if (hasRest) withRest_.insert(operation->result());
+    for (const Value* result : operation->results())
+      if (result && isWholeInTraining(result)) neededWhole_.insert(result);
     for (std::size_t i = 0; i < operation->operands().size(); ++i)
       if (operation->operand(i) && (terms == 0 || !isTermOf(operation->operand(i), *operation)))
         read(operation->operand(i), division ? formOfOperand(loops, i, *division) : Form{});
@@ -311,6 +320,7 @@ std::unique_ptr<Graph> Rewriter::run() {
 std::unique_ptr<Graph> pdc::rewriteForTeam(PassContext& context, const Graph& graph, const std::string& name,
                                            const LoopTable& loops,
                                            const std::unordered_map<const Operation*, Division>& divisions,
-                                           const std::map<const Parameter*, Form>& parameters, std::int64_t members) {
-  return Rewriter(context, graph, name, loops, divisions, parameters, members).run();
+                                           const std::map<const Parameter*, Form>& parameters, std::int64_t members,
+                                           const Graph* training) {
+  return Rewriter(context, graph, name, loops, divisions, parameters, members, training).run();
 }
