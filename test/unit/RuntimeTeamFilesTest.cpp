@@ -64,8 +64,7 @@ protected:
 
   /// The checkpoint after 8 minibatches of a run with so many replicas, each a team of so many members.
   void write(int replicas, int members) {
-    Schedule schedule = scheduleOf(replicas);
-    schedule.stages[0].team = members;
+    const Schedule schedule = scheduleOf(replicas, members);
     const Places places(schedule);
     const TeamStage own(members);
     std::vector<Message> reports;
@@ -111,7 +110,7 @@ TEST_F(TeamFiles, CheckpointsAreReadByTeamsOfAnySize) {
   for (const auto& [replicas, members] : {std::pair(1, 1), {1, 2}, {1, 4}, {2, 1}, {2, 4}}) {
     write(replicas, members);
     for (const auto& [otherReplicas, otherMembers] : {std::pair(1, 1), {1, 2}, {1, 4}, {2, 2}}) {
-      const Schedule schedule = scheduleOf(otherReplicas);
+      const Schedule schedule = scheduleOf(otherReplicas, otherMembers);
       const TeamStage own(otherMembers);
       for (int replica = 0; replica < otherReplicas; ++replica)
         for (int member = 0; member < otherMembers; ++member) {
@@ -177,7 +176,7 @@ TEST_F(TeamFiles, ADamagedPartIsNamed) {
     file.seekp(-1, std::ios::end);
     file.put('\x7f');
   }
-  const Schedule schedule = scheduleOf(1);
+  const Schedule schedule = scheduleOf(1, 1);
   const TeamStage own(1);
   Process process(schedule, own, training, 0, 0);
   const Status status = load(process);
@@ -201,7 +200,7 @@ TEST_F(TeamFiles, InitialWeightsAreWhole) {
   for (const StateRow& row : whole.states) add(row, row.name + std::string("0"));
   ASSERT_TRUE(writeSafetensors(folder + "/weights/stage0.safetensors", records));
   for (int members : {1, 2, 4}) {
-    const Schedule schedule = scheduleOf(1);
+    const Schedule schedule = scheduleOf(1, members);
     const TeamStage own(members);
     for (int member = 0; member < members; ++member) {
       Process process(schedule, own, training, 0, member);
@@ -213,8 +212,8 @@ TEST_F(TeamFiles, InitialWeightsAreWhole) {
 }
 
 TEST_F(TeamFiles, ExportedWeightsAreWholeTogether) {
-  const Schedule schedule = scheduleOf(1);
   for (int members : {4, 2, 1}) {
+    const Schedule schedule = scheduleOf(1, members);
     const TeamStage own(members), whole(1);
     for (int member = members; member-- > 0;) {
       Process process(schedule, own, training, 0, member);
@@ -251,7 +250,7 @@ TEST_F(TeamFiles, StagesOfOtherTeamsAreRefused) {
 }
 
 TEST_F(TeamFiles, AnEpsOf0WouldSpoilPadding) {
-  const Schedule schedule = scheduleOf(1);
+  const Schedule schedule = scheduleOf(1, 2);
   const TeamStage own(2);
   training.epsilon = 1e-60;
   const Process process(schedule, own, training, 0, 0);
@@ -263,11 +262,11 @@ TEST_F(TeamFiles, AnEpsOf0WouldSpoilPadding) {
   EXPECT_TRUE(Process(schedule, own, training, 0, 0).status);
   training.optimizer = OptimizerKind::adam;
   const TeamStage alone(1);
-  EXPECT_TRUE(Process(schedule, alone, training, 0, 0).status);
+  EXPECT_TRUE(Process(scheduleOf(1, 1), alone, training, 0, 0).status);
 }
 
 TEST_F(TeamFiles, ABitThatMembersHaveNotAlikeIsNamed) {
-  const Schedule schedule = scheduleOf(1);
+  const Schedule schedule = scheduleOf(1, 4);
   const TeamStage own(4);
   const auto sumsOf = [&](Process& process) {
     HostedStage& hosted = process.hosted();

@@ -185,8 +185,10 @@ inline void expectFilled(Process& process, const std::map<std::string, std::vect
              });
 }
 
-inline Schedule scheduleOf(int replicas) {
-  return pdc::buildSchedule(pdc::straightShape({{.replicas = replicas, .warmup = 0}}));
+inline Schedule scheduleOf(int replicas, int members) {
+  Schedule schedule = pdc::buildSchedule(pdc::straightShape({{.replicas = replicas, .warmup = 0}}));
+  schedule.stages[0].team = members;
+  return schedule;
 }
 
 } // namespace team
