@@ -24,7 +24,8 @@ Expected<Costs> pdc::costsOf(PassContext& context, const CompileOptions& options
       chooseProfile(options.profile, context, training, provenance, request.machines,
                     {.splitBackward = splitBackward, .target = options.target, .threads = request.threads});
   if (!profile) return failure;
-  if (options.clusterFile.empty()) adoptMeasured(*profile, request.machines);
+  if (options.clusterFile.empty())
+    for (Cluster* machines : {&request.machines, &request.devices}) adoptMeasured(*profile, *machines);
   const CostOptions costOptions = {.splitBackward = splitBackward,
                                    .target = options.target,
                                    // A GPU's data is read ahead, unless the host looks at gradients before it goes on.

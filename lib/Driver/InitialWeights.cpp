@@ -86,7 +86,7 @@ private:
     const pdcrt::SafetensorsFile* file;
     const pdcrt::TensorRecord* record;
     bool isTransposed = false; ///< the exporter has transposed the parameter
-    /// Of a tensor that a team of members has in parts: the part of member 0, which is in `file`.
+    /// Member 0's part of a divided tensor, which is in `file`; else null.
     const pdcrt::TensorRecord* part = nullptr;
   };
 

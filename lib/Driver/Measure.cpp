@@ -18,10 +18,16 @@ namespace fs = std::filesystem;
 
 namespace {
 
+/// Which graph a profile is of: the model's, or what a member of a team runs of it.
+std::string profiledHash(const PassContext& context, const Provenance& provenance) {
+  const Graph& main = *context.module.findGraph("main");
+  return main.team.members == 1 ? provenance.modelHash : provenance.modelHash + "-" + hashOf(main);
+}
+
 /// An estimate of the module's graph, whose layouts may have been chosen after the model's hash was taken.
 Profile estimateOf(const PassContext& context, const Provenance& provenance, const DeviceKind& device) {
   Profile profile = analyticProfile(*context.module.findGraph("main"), device, provenance.version);
-  profile.modelHash = provenance.modelHash;
+  profile.modelHash = profiledHash(context, provenance);
   return profile;
 }
 
@@ -29,7 +35,7 @@ Expected<Cluster> oneDevice(Target target, Diagnostics& diags) {
   return flatCluster(1, target == Target::cuda ? "A100-80GB" : "cpu", diags);
 }
 
-/// A plan that puts everything into one stage on one device of any size, or on one team of such.
+/// A plan that puts everything into one stage on one device of any size, or on one team of such devices.
 Expected<Plan> oneStagePlan(PassContext& context, const Provenance& provenance, const Profile& estimate,
                             const MeasureOptions& options) {
   const CostOptions costOptions = {
@@ -42,7 +48,7 @@ Expected<Plan> oneStagePlan(PassContext& context, const Provenance& provenance, 
   Expected<Plan> plan = planPipeline(*costs, *cluster, {}, context.diags);
   if (!plan) return failure;
   plan->modelHash = provenance.modelHash;
-  // Of a team one member is measured, which plays alone.
+  // One member of a team is measured. It plays alone.
   const TeamSplit split{.members = static_cast<int>(context.module.findGraph("main")->team.members)};
   cluster->levels[0].count = split.members;
   giveDevices(*plan, split, *cluster);
@@ -265,12 +271,13 @@ Expected<Profile> pdc::chooseProfile(const std::string& choice, PassContext& con
   if (choice == "analytic" || (choice == "auto" && target == Target::cuda))
     return estimateOf(context, provenance, cluster.device);
   const bool measured = choice == "auto" || choice == "measure";
-  const std::string cache = target == Target::cpu ? cacheFile(provenance.modelHash, cluster, options) : "";
+  const std::string hash = profiledHash(context, provenance);
+  const std::string cache = target == Target::cpu ? cacheFile(hash, cluster, options) : "";
   if (choice == "auto" && !cache.empty() && fs::exists(cache)) {
     Diagnostics silent(nullptr); // a file that cannot be read is no file
     if (Expected<std::string> text = readFile(cache, silent))
       if (Expected<Profile> profile = profileFromJson(*text, cache, silent))
-        if (profileMismatch(*profile, provenance.modelHash, groups, provenance.version).empty() &&
+        if (profileMismatch(*profile, hash, groups, provenance.version).empty() &&
             coversChoices(profile->kernels, context.module) &&
             chooseAlgorithms(context.module, profile->kernels, cache, silent))
           return profile;
@@ -284,8 +291,7 @@ Expected<Profile> pdc::chooseProfile(const std::string& choice, PassContext& con
     if (!text) return failure;
     Expected<Profile> profile = profileFromJson(*text, choice, context.diags);
     if (!profile) return failure;
-    if (const std::string wrong = profileMismatch(*profile, provenance.modelHash, groups, provenance.version);
-        !wrong.empty())
+    if (const std::string wrong = profileMismatch(*profile, hash, groups, provenance.version); !wrong.empty())
       return context.diags.error({choice, "", 0, 0}).help("measure again: --profile=measure") << wrong;
     if (options.splitBackward && !profile->splitBackward)
       return context.diags.error({choice, "", 0, 0}).help("measure again: --profile=measure, or pdc-profile --schedule")

@@ -74,7 +74,8 @@ bool pdc::canSplit(const Type& whole, const Form& form, std::int64_t parts) {
   return whole.layout == plain || (whole.layout == filterInBlocks ? fitsFilterBlocks(part) : fitsChannelBlocks(part));
 }
 
-/// Of ops that compute each element of each result of the operands' elements at the same place, after broadcasting.
+/// The loops of ops that compute each element of each result from the operands' elements at the same place, after
+/// broadcasting.
 static Loops loopsOfElementwise(const Operation& op) {
   Loops loops(op);
   const Shape& shape = op.result() ? op.result()->type().shape : op.results().back()->type().shape;

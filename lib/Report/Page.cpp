@@ -88,9 +88,12 @@ static std::string tilesOf(const ReportData& data) {
   if (timeMs > 0) result += tile(timeText(timeMs), std::string("per ") + unit, measured);
   double alone = 0;
   for (const PlanStage& stage : data.plan.stages) alone += stage.computeMs() + stage.updateMs;
-  if (timeMs > 0 && alone > 0)
-    result += tile(timesText(alone / timeMs), "the rate of one device",
-                   "on " + counted(static_cast<std::int64_t>(data.plan.ranks.size()), "device"));
+  if (timeMs > 0 && alone > 0) {
+    const int members = data.plan.stages[0].split.members; // times of a stage are those of a member
+    const std::string one = members > 1 ? "team of " + std::to_string(members) : "device";
+    result += tile(timesText(alone / timeMs), "the rate of one " + one,
+                   "on " + counted(static_cast<std::int64_t>(data.plan.ranks.size()), members > 1 ? "team" : "device"));
+  }
   if (isSteady) {
     result += tile(percentText(prediction.bubbleFraction), "bubble", "idle time of all ranks");
     result += tile(percentText(prediction.exposedCommunicationFraction()), "exposed communication",

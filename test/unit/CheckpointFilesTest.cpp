@@ -1,6 +1,7 @@
 // LINK: pdcrt_base
 // The files of a checkpoint: crashes at every call, damage of every kind, and what a manifest must be.
 #include "Rounds.h"
+#include "ScratchFolder.h"
 
 #include "pdcrt/Checkpoint.h"
 
@@ -18,25 +19,6 @@ using namespace pdcrt;
 namespace fs = std::filesystem;
 
 namespace {
-
-/// What syncs is a matter of the disk below, not of this machine's.
-const bool syncsNothing = [] {
-  fileCalls.fsync = [](int) { return 0; };
-  return true;
-}();
-
-class Folder {
-public:
-  Folder() {
-    std::string pattern = testing::TempDir() + "pdcrt-files-XXXXXX";
-    path = ::mkdtemp(pattern.data());
-  }
-  ~Folder() {
-    std::error_code ignored;
-    fs::remove_all(path, ignored);
-  }
-  std::string path;
-};
 
 std::string contentOf(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
@@ -217,7 +199,7 @@ struct Disk {
 void stopAtEachCall(int keep) {
   long calls = -1, states = 0;
   for (long limit = 0; calls < 0 || limit <= calls; ++limit) {
-    Folder work;
+    ScratchFolder work;
     const std::string directory = work.path + "/c";
     fs::create_directories(directory);
     for (std::int64_t before : {4, 8, 12}) ASSERT_TRUE(writeCheckpoint(directory, before, 2));
@@ -228,7 +210,7 @@ void stopAtEachCall(int keep) {
     // Nothing unsynced is there, or all of it, or all names but no bytes, or anything in between.
     std::mt19937 random(static_cast<unsigned>(limit));
     for (int variant = 0; variant < 12; ++variant, ++states) {
-      Folder left;
+      ScratchFolder left;
       bool name = false;
       disk.leave(work.path, left.path, [&]() -> int {
         switch (variant) {
@@ -256,7 +238,7 @@ TEST(Crashes, AtAnyCallLeaveTheLastCheckpoint) {
 
 /// Two checkpoints, as bytes by path below the folder.
 std::map<std::string, std::string> goodFiles() {
-  Folder folder;
+  ScratchFolder folder;
   EXPECT_TRUE(writeCheckpoint(folder.path, 8, 2));
   EXPECT_TRUE(writeCheckpoint(folder.path, 12, 2));
   std::map<std::string, std::string> files;
@@ -268,7 +250,7 @@ std::map<std::string, std::string> goodFiles() {
 
 TEST(Damage, OfAnyKindIsSeen) {
   const std::map<std::string, std::string> good = goodFiles();
-  Folder folder;
+  ScratchFolder folder;
   for (const auto& [name, text] : good) {
     fs::create_directories(fs::path(folder.path + "/" + name).parent_path());
     put(folder.path + "/" + name, text);
@@ -311,7 +293,7 @@ TEST(Damage, OfAnyKindIsSeen) {
 TEST(Damage, OfAMissingFileIsSeen) {
   for (const auto& [name, text] : goodFiles()) {
     if (name.find("12/") == std::string::npos) continue;
-    Folder folder;
+    ScratchFolder folder;
     ASSERT_TRUE(writeCheckpoint(folder.path, 8, 2));
     ASSERT_TRUE(writeCheckpoint(folder.path, 12, 2));
     fs::remove(folder.path + "/" + name);
@@ -369,7 +351,7 @@ TEST(Manifests, ReadBackAndNothingElseIsTaken) {
 }
 
 TEST(Manifests, NamesOfOtherFoldersAreNoCheckpoints) {
-  Folder folder;
+  ScratchFolder folder;
   for (const char* name : {"checkpoint-", "checkpoint-12", "checkpoint-00000000x1", "checkpoint-99999999999999999999",
                            "Checkpoint-0000000001", "0000000001", "checkpoint--000000001"})
     fs::create_directories(folder.path + "/" + name);

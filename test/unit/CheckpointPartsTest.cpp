@@ -1,5 +1,7 @@
 // LINK: pdcrt_base
 // Tensors that files hold in parts: what is read from them, and what metadata and sets of files are refused.
+#include "ScratchFolder.h"
+
 #include "pdcrt/Checkpoint.h"
 #include "pdcrt/StoredTensor.h"
 
@@ -12,24 +14,6 @@
 using namespace pdcrt;
 
 namespace {
-
-const bool syncsNothing = [] {
-  fileCalls.fsync = [](int) { return 0; };
-  return true;
-}();
-
-class Folder {
-public:
-  Folder() {
-    std::string pattern = testing::TempDir() + "pdcrt-parts-XXXXXX";
-    path = ::mkdtemp(pattern.data());
-  }
-  ~Folder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path, ignored);
-  }
-  std::string path;
-};
 
 std::vector<float> numbers(const Shape& shape) {
   std::vector<float> values;
@@ -86,7 +70,7 @@ protected:
       text.erase(at, folder.path.size() + 1);
     return text;
   }
-  Folder folder;
+  ScratchFolder folder;
 };
 
 TEST_F(StageFiles, AreOneWholeTensor) {

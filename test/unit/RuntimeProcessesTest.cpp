@@ -59,12 +59,6 @@ Training trainingOf() {
   return training;
 }
 
-std::string weightsOf(const HostedStage& hosted) {
-  const std::byte* weights = hosted.versions.at(hosted.versions.newest());
-  return std::string(reinterpret_cast<const char*>(weights), hosted.stage->bytes.weights) +
-         std::string(reinterpret_cast<const char*>(hosted.state), hosted.stage->bytes.state);
-}
-
 class Processes : public testing::TestWithParam<std::string> {};
 
 TEST_P(Processes, TrainsTheBitsOfThreads) {
@@ -89,7 +83,7 @@ TEST_P(Processes, TrainsTheBitsOfThreads) {
       std::string weights;
       ASSERT_TRUE(readText(folder + "/" + std::to_string(rank), weights));
       std::string expected;
-      for (const Host& host : schedule.ranks[rank].hosts) expected += weightsOf(run.hosted(host.stage, host.replica));
+      for (const Host& host : schedule.ranks[rank].hosts) expected += bitsOf(run.hosted(host.stage, host.replica));
       EXPECT_EQ(weights.substr(0, weights.find("bytes ")), expected);
       std::string bytes = "bytes ";
       for (Traffic traffic : {Traffic::forward, Traffic::backward, Traffic::allReduce})
@@ -364,7 +358,7 @@ TEST(Rank, DISABLED_Trains) {
   ASSERT_TRUE(executor.train(0, minibatches));
   communicator.stop();
   std::string result;
-  for (const HostedStage& hosted : executor.hosted()) result += weightsOf(hosted);
+  for (const HostedStage& hosted : executor.hosted()) result += bitsOf(hosted);
   result += "bytes ";
   for (Traffic traffic : {Traffic::forward, Traffic::backward, Traffic::allReduce})
     result += std::to_string(transport->bytesSent[static_cast<std::size_t>(traffic)]) + " ";

@@ -1,6 +1,7 @@
 // LINK: pdcrt pdcSchedule
 // Weights and checkpoints of stages that teams divide: read and written whole, by teams of any size.
-#include "TeamStage.h"
+#include "DividedStage.h"
+#include "ScratchFolder.h"
 
 #include "checkpoint/Checkpointer.h"
 #include "checkpoint/EqualMembers.h"
@@ -19,11 +20,6 @@ using namespace team;
 namespace fs = std::filesystem;
 
 namespace {
-
-const bool syncsNothing = [] {
-  fileCalls.fsync = [](int) { return 0; };
-  return true;
-}();
 
 using States = std::map<std::string, std::vector<float>>;
 
@@ -52,21 +48,13 @@ std::set<std::string> namesIn(const std::string& folder) {
 
 class TeamFiles : public testing::Test {
 protected:
-  TeamFiles() {
-    std::string pattern = testing::TempDir() + "pdcrt-team-XXXXXX";
-    folder = ::mkdtemp(pattern.data());
-    training.optimizer = OptimizerKind::adam;
-  }
-  ~TeamFiles() override {
-    std::error_code ignored;
-    fs::remove_all(folder, ignored);
-  }
+  TeamFiles() { training.optimizer = OptimizerKind::adam; }
 
   /// The checkpoint after 8 minibatches of a run with so many replicas, each a team of so many members.
   void write(int replicas, int members) {
     const Schedule schedule = scheduleOf(replicas, members);
     const Places places(schedule);
-    const TeamStage own(members);
+    const DividedStage own(members);
     std::vector<Message> reports;
     const CheckpointOptions options = {.directory = folder, .every = 0, .keep = 1};
     for (int replica = 0; replica < replicas; ++replica)
@@ -102,7 +90,8 @@ protected:
     return loadCheckpoint(reader, training, process.executor);
   }
 
-  std::string folder;
+  const ScratchFolder scratch;
+  const std::string& folder = scratch.path;
   Training training;
 };
 
@@ -111,7 +100,7 @@ TEST_F(TeamFiles, CheckpointsAreReadByTeamsOfAnySize) {
     write(replicas, members);
     for (const auto& [otherReplicas, otherMembers] : {std::pair(1, 1), {1, 2}, {1, 4}, {2, 2}}) {
       const Schedule schedule = scheduleOf(otherReplicas, otherMembers);
-      const TeamStage own(otherMembers);
+      const DividedStage own(otherMembers);
       for (int replica = 0; replica < otherReplicas; ++replica)
         for (int member = 0; member < otherMembers; ++member) {
           SCOPED_TRACE(std::to_string(members) + " members, read by member " + std::to_string(member) + " of " +
@@ -146,7 +135,7 @@ TEST_F(TeamFiles, CheckpointsHoldEachElementOnce) {
   std::map<std::string, TensorRecord> all;
   ASSERT_TRUE(reader.weights(all));
   ASSERT_EQ(all.size(), 8u);
-  for (const TeamStage whole(1); const ParameterRow& row : whole.parameters) {
+  for (const DividedStage whole(1); const ParameterRow& row : whole.parameters) {
     const std::vector<float> expected = wholeOf(row.name, row.shape);
     ASSERT_EQ(all.at(row.name).values.size(), 4 * expected.size());
     EXPECT_EQ(std::memcmp(all.at(row.name).values.data(), expected.data(), 4 * expected.size()), 0) << row.name;
@@ -177,7 +166,7 @@ TEST_F(TeamFiles, ADamagedPartIsNamed) {
     file.put('\x7f');
   }
   const Schedule schedule = scheduleOf(1, 1);
-  const TeamStage own(1);
+  const DividedStage own(1);
   Process process(schedule, own, training, 0, 0);
   const Status status = load(process);
   EXPECT_EQ(status.code(), Exit::badData);
@@ -188,7 +177,7 @@ TEST_F(TeamFiles, InitialWeightsAreWhole) {
   fs::create_directory(folder + "/weights");
   std::vector<TensorRecord> records;
   std::vector<std::vector<float>> values;
-  const TeamStage whole(1);
+  const DividedStage whole(1);
   const auto add = [&](const auto& row, const std::string& name) {
     values.push_back(wholeOf(name, row.shape));
     records.push_back({row.name,
@@ -201,7 +190,7 @@ TEST_F(TeamFiles, InitialWeightsAreWhole) {
   ASSERT_TRUE(writeSafetensors(folder + "/weights/stage0.safetensors", records));
   for (int members : {1, 2, 4}) {
     const Schedule schedule = scheduleOf(1, members);
-    const TeamStage own(members);
+    const DividedStage own(members);
     for (int member = 0; member < members; ++member) {
       Process process(schedule, own, training, 0, member);
       const Status status = initialWeights(folder, process.executor);
@@ -214,7 +203,7 @@ TEST_F(TeamFiles, InitialWeightsAreWhole) {
 TEST_F(TeamFiles, ExportedWeightsAreWholeTogether) {
   for (int members : {4, 2, 1}) {
     const Schedule schedule = scheduleOf(1, members);
-    const TeamStage own(members), whole(1);
+    const DividedStage own(members), whole(1);
     for (int member = members; member-- > 0;) {
       Process process(schedule, own, training, 0, member);
       fill(process, statesOf(0));
@@ -235,23 +224,21 @@ TEST_F(TeamFiles, ExportedWeightsAreWholeTogether) {
 }
 
 TEST_F(TeamFiles, StagesOfOtherTeamsAreRefused) {
-  EXPECT_TRUE(checkTeam(TeamStage(1).stage, 1));
-  EXPECT_TRUE(checkTeam(TeamStage(1).stage, 2)); // all members have all of it
-  const TeamStage own(4);
-  EXPECT_TRUE(checkTeam(own.stage, 4));
-  EXPECT_EQ(
-      checkTeam(own.stage, 1).message(),
-      "stage 0 was generated for teams of 4 members, each of which has a part of 'qkv', schedule.txt has 1 member "
-      "for it");
-  EXPECT_EQ(checkTeam(own.stage, 2).code(), Exit::invalid);
-  Stage state = own.stage;
-  state.parameters = {};
-  EXPECT_FALSE(checkTeam(state, 2));
+  const auto statusOf = [&](int made, int scheduled) {
+    const Schedule schedule = scheduleOf(1, scheduled);
+    const DividedStage own(made);
+    return Process(schedule, own, training, 0, 0).status;
+  };
+  for (int members : {1, 2, 4}) EXPECT_TRUE(statusOf(members, members)) << members;
+  EXPECT_EQ(statusOf(4, 1).message(), "stage 0 was generated for teams of 4, schedule.txt has teams of 1");
+  EXPECT_EQ(statusOf(4, 1).code(), Exit::invalid);
+  EXPECT_EQ(statusOf(4, 2).code(), Exit::invalid);
+  EXPECT_EQ(statusOf(1, 2).code(), Exit::invalid);
 }
 
 TEST_F(TeamFiles, AnEpsOf0WouldSpoilPadding) {
   const Schedule schedule = scheduleOf(1, 2);
-  const TeamStage own(2);
+  const DividedStage own(2);
   training.epsilon = 1e-60;
   const Process process(schedule, own, training, 0, 0);
   EXPECT_EQ(process.status.code(), Exit::invalid);
@@ -261,13 +248,13 @@ TEST_F(TeamFiles, AnEpsOf0WouldSpoilPadding) {
   training.optimizer = OptimizerKind::momentum;
   EXPECT_TRUE(Process(schedule, own, training, 0, 0).status);
   training.optimizer = OptimizerKind::adam;
-  const TeamStage alone(1);
+  const DividedStage alone(1);
   EXPECT_TRUE(Process(scheduleOf(1, 1), alone, training, 0, 0).status);
 }
 
 TEST_F(TeamFiles, ABitThatMembersHaveNotAlikeIsNamed) {
   const Schedule schedule = scheduleOf(1, 4);
-  const TeamStage own(4);
+  const DividedStage own(4);
   const auto sumsOf = [&](Process& process) {
     HostedStage& hosted = process.hosted();
     return sumsOfWhole(own.stage, hosted.versions.raw(0), hosted.frozen, hosted.state);

@@ -53,12 +53,6 @@ Training trainingOf() {
   return training;
 }
 
-std::string bytesOf(const HostedStage& hosted) {
-  const std::byte* weights = hosted.versions.at(hosted.versions.newest());
-  return std::string(reinterpret_cast<const char*>(weights), hosted.stage->bytes.weights) +
-         std::string(reinterpret_cast<const char*>(hosted.state), hosted.stage->bytes.state);
-}
-
 void prepare(ThreadRun& run, const Schedule& schedule, const Pipeline& of) {
   run.schedule = &schedule;
   run.stages = linear::teamStages(of.teams, of.tied);
@@ -81,9 +75,9 @@ std::vector<std::string> trained(ThreadRun& run, const Schedule& schedule) {
   std::vector<std::string> results;
   for (int s = 0; s < static_cast<int>(schedule.stages.size()); ++s)
     for (int r = 0; r < schedule.stages[static_cast<std::size_t>(s)].replicas; ++r) {
-      results.push_back(bytesOf(run.hosted(s, r)));
+      results.push_back(bitsOf(run.hosted(s, r)));
       for (int m = 1; m < schedule.stages[static_cast<std::size_t>(s)].team; ++m)
-        EXPECT_EQ(bytesOf(run.hosted(s, r, m)), results.back()) << "member " << m << " of " << s << "." << r;
+        EXPECT_EQ(bitsOf(run.hosted(s, r, m)), results.back()) << "member " << m << " of " << s << "." << r;
     }
   return results;
 }
@@ -256,7 +250,7 @@ TEST(TeamProcess, DISABLED_Trains) {
       ASSERT_TRUE(writeAtomically(std::getenv("TEST_FOLDER") + std::string("/stage") +
                                       std::to_string(hosted.host.stage) + "." + std::to_string(hosted.host.replica) +
                                       "." + std::to_string(hosted.member),
-                                  bytesOf(hosted)));
+                                  bitsOf(hosted)));
   }
 }
 

@@ -7,8 +7,16 @@
 
 #include <functional>
 #include <memory>
+#include <string>
 #include <thread>
 #include <vector>
+
+/// The newest weights and the state of a stage replica, bit for bit.
+inline std::string bitsOf(const pdcrt::HostedStage& hosted) {
+  const std::byte* weights = hosted.versions.at(hosted.versions.newest());
+  return std::string(reinterpret_cast<const char*>(weights), hosted.stage->bytes.weights) +
+         std::string(reinterpret_cast<const char*>(hosted.state), hosted.stage->bytes.state);
+}
 
 struct ThreadRun {
   const pdcrt::Schedule* schedule = nullptr;

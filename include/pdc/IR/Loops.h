@@ -83,7 +83,7 @@ struct Form {
   int axis = 0;
   std::int64_t blocks = 1;
   Combine combine = Combine::sum;
-  /// Of an axis that has no equal parts: its size. Each member has ⌈size / members⌉ of it, zeros beyond its end. 0: the
+  /// The size of an axis that has no equal parts. Each member has ⌈size / members⌉ of it, zeros beyond its end. 0: the
   /// parts are equal.
   std::int64_t padded = 0;
 

@@ -145,10 +145,10 @@ struct OpSplit {
   std::function<std::vector<Value*>(const Operation&, const Loops&, const Division&,
                                     const std::vector<Value*>& operands, Builder&)>
       divide;
-  /// Of collectives, which define themselves by it; a half says what both do.
+  /// The definition of a collective. A half says what both do.
   std::function<Reformed(const Operation&)> forms;
   CollectiveHalf half = CollectiveHalf::both;
-  std::string start = {}, finish = {}; ///< of a collective that communicates: the ops of its halves
+  std::string start = {}, finish = {}; ///< the ops of the halves, where a collective communicates
 };
 
 /// Asked by importer, initialisation and data checks: the usual values of operands.

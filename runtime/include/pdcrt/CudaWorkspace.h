@@ -20,6 +20,7 @@
 #include "pdcrt/kernels/MatMul.h"
 #include "pdcrt/kernels/MaxPool2d.h"
 #include "pdcrt/kernels/MultiHeadAttention.h"
+#include "pdcrt/kernels/OwnPart.h"
 #include "pdcrt/kernels/Pad.h"
 #include "pdcrt/kernels/RecurrentWeights.h"
 #include "pdcrt/kernels/Reduce.h"
@@ -29,6 +30,10 @@
 #include "pdcrt/kernels/Softmax.h"
 #include "pdcrt/kernels/SoftmaxCrossEntropy.h"
 #include "pdcrt/kernels/SoftmaxCrossEntropyParts.h"
+#include "pdcrt/kernels/TeamExchange.h"
+#include "pdcrt/kernels/TeamGather.h"
+#include "pdcrt/kernels/TeamReduce.h"
+#include "pdcrt/kernels/TeamScatter.h"
 #include "pdcrt/kernels/TopK.h"
 #include "pdcrt/kernels/Transpose.h"
 
@@ -210,6 +215,9 @@ inline std::size_t workspaceOf(const MatMul::Options& o) {
 inline std::size_t workspaceOf(const MaxPool2d::Options&) {
   return 0;
 }
+inline std::size_t workspaceOf(const OwnPart::Options&) {
+  return 0;
+}
 inline std::size_t workspaceOf(const Pad::Options&) {
   return 0;
 }
@@ -232,6 +240,18 @@ inline std::size_t workspaceOf(const SoftmaxCrossEntropy::Options& o) {
   return static_cast<std::size_t>(std::max<std::int64_t>(1, o.batch * o.inner)) * 2 * sizeof(double);
 }
 inline std::size_t workspaceOf(const SoftmaxCrossEntropyParts::Options&) {
+  return 0;
+}
+inline std::size_t workspaceOf(const TeamExchange::Options&) {
+  return 0;
+}
+inline std::size_t workspaceOf(const TeamGather::Options&) {
+  return 0;
+}
+inline std::size_t workspaceOf(const TeamReduce::Options&) {
+  return 0;
+}
+inline std::size_t workspaceOf(const TeamScatter::Options&) {
   return 0;
 }
 inline std::size_t workspaceOf(const TopK::Options&) {

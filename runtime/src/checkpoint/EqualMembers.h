@@ -1,6 +1,6 @@
-// Members of a team compute what they all have in the same order, so it has the same bits. One bit that differs, by a
-// broken device or a kernel that is another on one member, makes members train different models from then on, and no
-// loss would say so. At every checkpoint and at the end of a run they therefore compare what is whole.
+// Comparison of what all members of a team have. Members compute it in the same order, so it has the same bits. A
+// broken device, or another kernel on one member, makes members train different models from then on, and no loss would
+// say so. This file has the sums and the comparison; no run calls them yet.
 #pragma once
 
 #include "pdcrt/Stage.h"
@@ -30,9 +30,8 @@ Status checkEqual(const Stage& stage, const MemberSums& one, const MemberSums& o
 /// Gathers what all members of a team have, member by member, into `all`; every member calls it.
 using GatherSums = std::function<Status(std::span<const std::uint32_t> own, std::span<std::uint32_t> all)>;
 
-/// What every member of a team does for a checkpoint, when it has its copy of a stage (Checkpointer::take), and at the
-/// end of a run (RankRun::finish): compares its sums with everyone's. All members of the team fail, as checkEqual(), or
-/// none does.
+/// Compares a member's sums with everyone's. All members of the team call it; all of them fail, as checkEqual(), or none
+/// does.
 Status compareMembers(const Stage& stage, std::span<const std::uint32_t> own, int members, const GatherSums& gather);
 
 } // namespace pdcrt

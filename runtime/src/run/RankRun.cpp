@@ -79,7 +79,6 @@ Status RankRun::prepare() {
                          .host = hosted.host,
                          .member = place_.member,
                          .otherBytes = static_cast<std::int64_t>(device::otherBytes())});
-    if (Status status = checkTeam(*hosted.stage, hosted.members); !status) return status;
     if (!files_.modelHash.empty() && files_.modelHash != hosted.stage->modelHash)
       return {Exit::invalid,
               "stage " + std::to_string(hosted.host.stage) + " was generated from a model with the hash " +

@@ -119,22 +119,6 @@ Status checkSchedule(const Schedule& schedule, std::int64_t minibatches) {
                  "undo the edit, or run pdc again");
 }
 
-Status checkTeam(const Stage& stage, int members) {
-  Status status;
-  const auto check = [&](const auto& row) {
-    if (status && !row.part.isWhole() && row.part.of != members)
-      status = invalid("stage " + std::to_string(stage.index) + " was generated for teams of " +
-                           std::to_string(row.part.of) + " members, each of which has a part of '" + row.name +
-                           "', schedule.txt has " + std::to_string(members) + (members == 1 ? " member" : " members") +
-                           " for it",
-                       "undo the edit, or run pdc again");
-  };
-  for (const ParameterRow& row : stage.parameters) check(row);
-  for (const SharedValueRow& row : stage.sharedValues) check(row);
-  for (const StateRow& row : stage.states) check(row);
-  return status;
-}
-
 Status initialWeights(const std::string& directory, Executor& executor) {
   const std::string folder = directory + "/weights";
   std::error_code error;

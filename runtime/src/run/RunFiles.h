@@ -37,9 +37,6 @@ Status readRunFiles(const RunOptions& options, RunFiles& files);
 /// Exit::invalid and a picture of who waits for whom.
 Status checkSchedule(const Schedule& schedule, std::int64_t minibatches);
 
-/// Whether teams of so many members can run the stage. Fails with Exit::invalid: it has parts of other teams.
-Status checkTeam(const Stage& stage, int members);
-
 /// Initial weights and state: all tensors of DIR/weights/*.safetensors, by name.
 Status initialWeights(const std::string& directory, Executor& executor);
 

@@ -22,9 +22,9 @@ namespace team {
 using namespace pdcrt;
 
 /// For teams of 1, 2 or 4 members.
-class TeamStage {
+class DividedStage {
 public:
-  explicit TeamStage(int members) : members_(members) {
+  explicit DividedStage(int members) : members_(members) {
     add("qkv", {6, 12}, along(1, 12, 3), true);
     add("table", {7, 4}, along(0, 7), true);
     add("bias", {5}, {}, true);
@@ -45,8 +45,8 @@ public:
     stage.states = states;
     stage.buildKernels = [](Setup&) { return std::shared_ptr<const void>(); };
   }
-  TeamStage(const TeamStage&) = delete;
-  TeamStage& operator=(const TeamStage&) = delete;
+  DividedStage(const DividedStage&) = delete;
+  DividedStage& operator=(const DividedStage&) = delete;
 
   Stage stage = {};
   std::vector<ParameterRow> parameters;
@@ -100,7 +100,7 @@ std::vector<float> ownOf(const std::string& name, const Row& row, int member) {
 
 /// One process: a member of the team that computes for a replica of the stage. Its memory is all -1.
 struct Process {
-  Process(const Schedule& schedule, const TeamStage& own, const Training& training, int replica, int member)
+  Process(const Schedule& schedule, const DividedStage& own, const Training& training, int replica, int member)
       : transports(makeThreadTransports(static_cast<int>(schedule.ranks.size()), {})),
         communicator(*transports[0]), stages{&own.stage}, executor({.schedule = &schedule,
                                                                     .rank = schedule.rankOf(0, replica),
