@@ -1,7 +1,7 @@
 #include "pdc/Cost/CostModel.h"
 
 #include "pdc/Cost/Crossings.h"
-#include "pdc/Cost/Loops.h"
+#include "pdc/Cost/PipelineLoops.h"
 #include "pdc/Predict/Warmup.h"
 #include "pdc/Schedule/PlanSchedule.h"
 
@@ -188,8 +188,9 @@ static bool fitsIntoBatch(const Pipeline& pipeline, const PlannerOptions& option
 static PlanCost costWith(const Pipeline& pipeline, const PlannerOptions& options, const Loads& loads,
                          std::vector<int> warmup) {
   PlanCost cost;
-  cost.loadMs = pipeline.microbatches > 0 ? batchBound(pipeline, options, loads)
-                                          : std::max(loads.largest.ms, Loops(pipeline, loads).slowest(warmup).ms);
+  cost.loadMs = pipeline.microbatches > 0
+                    ? batchBound(pipeline, options, loads)
+                    : std::max(loads.largest.ms, PipelineLoops(pipeline, loads).slowest(warmup).ms);
   cost.timeMs = std::max(cost.loadMs, loads.cores.ms);
   // Cores and a loop may add up the same times in another order: rounding must not decide which of them bounds.
   const bool coresBound = loads.cores.ms > 0 && loads.cores.ms >= cost.loadMs * (1 - 1e-9);
@@ -218,7 +219,7 @@ static PlanCost costOfHide(const Pipeline& pipeline, const PlannerOptions& optio
     if (options.weights == pdcrt::WeightPolicy::verticalSync) adjustForVerticalSync(pipeline, warmup);
   };
   auto fits = [&](const std::vector<int>& warmup) { return fitsIntoMemory(pipeline, options, warmup); };
-  Loops loops(pipeline, loads);
+  PipelineLoops loops(pipeline, loads);
   WarmupChoice choice = fastestWarmup(loops, std::max(loads.largest.ms, loads.cores.ms), adjust, fits);
   if (!choice.warmup.empty()) return costWith(pipeline, options, loads, std::move(choice.warmup));
   double next = 0;

@@ -147,10 +147,10 @@ Loops pdc::loopsOf(const Operation& op) {
 }
 
 /// The division of which a run is such a split: its blocks are those of the run, each in as many blocks as are left.
-static std::optional<Division> divisionOf(const std::vector<Run>& runs, const Loops& loops, const Form& form,
+static std::optional<Division> divisionOf(const std::vector<LoopRun>& runs, const Loops& loops, const Form& form,
                                           std::int64_t parts) {
   if (!form.isSplit()) return std::nullopt;
-  for (const Run& run : runs) {
+  for (const LoopRun& run : runs) {
     if (run.axis != form.axis || form.blocks % run.blocks != 0) continue;
     const std::int64_t blocks = form.blocks / run.blocks, size = loops.sizes[static_cast<std::size_t>(run.index)];
     const bool fits = form.padded > 0 ? size == form.padded && loops.pads[static_cast<std::size_t>(run.index)]
@@ -172,10 +172,10 @@ std::optional<Division> pdc::divisionOfResult(const Operation& op, const Loops& 
   return division && canDivide(op, loops, *division) ? division : std::nullopt;
 }
 
-static Form formOf(const Loops& loops, const std::vector<Run>& runs, const Division& division) {
+static Form formOf(const Loops& loops, const std::vector<LoopRun>& runs, const Division& division) {
   const std::int64_t size = loops.sizes[static_cast<std::size_t>(division.index)];
   const bool isEven = size % (division.blocks * division.parts) == 0;
-  for (const Run& run : runs)
+  for (const LoopRun& run : runs)
     if (run.index == division.index) return Form::split(run.axis, run.blocks * division.blocks, isEven ? 0 : size);
   return {};
 }

@@ -1,7 +1,7 @@
 #include "pdc/Planner/Explain.h"
 
 #include "Search/Solver.h"
-#include "pdc/Cost/Loops.h"
+#include "pdc/Cost/PipelineLoops.h"
 #include "pdc/Support/Diagnostics.h"
 #include "pdc/Support/Units.h"
 
@@ -83,7 +83,7 @@ static void findBottleneck(const Plan& plan, const PlannerOptions& options, Expl
   Loads loads = loadsOf(pipeline, machine, &all);
   std::vector<int> warmup;
   for (const PlanStage& stage : plan.stages) warmup.push_back(stage.warmup);
-  if (pipeline.microbatches == 0) all.push_back(Loops(pipeline, loads).slowest(warmup));
+  if (pipeline.microbatches == 0) all.push_back(PipelineLoops(pipeline, loads).slowest(warmup));
   if (pipeline.microbatches > 0) all.push_back({ResourceKind::batch, plan.timeMs});
   all.push_back(loads.cores);
   std::stable_sort(all.begin(), all.end(), [](const ResourceLoad& a, const ResourceLoad& b) { return a.ms > b.ms; });

@@ -47,9 +47,9 @@ TEST(Exchange, GatherAndAddLeaveTheSumOfAPartAtItsOwnerOnly) {
   // Two segments with a gap; parts of 2, 2 and 1 floats.
   Replicas replicas({{1, 2, 0, 3, 4, 5}, {10, 20, 0, 30, 40, 50}, {100, 200, 0, 300, 400, 500}}, {{0, 2}, {12, 3}});
   const std::vector<bool> all(3, true);
-  replicas.run<Gather>([&](Gather& gather, std::size_t r) { gather.prepare(replicas.block(r), all); });
+  replicas.run<GatherParts>([&](GatherParts& gather, std::size_t r) { gather.prepare(replicas.block(r), all); });
   EXPECT_EQ(replicas.blocks[0], (std::vector<float>{1, 2, 0, 3, 4, 5})) << "gathering changes no block";
-  replicas.run<Add>([&](Add& add, std::size_t r) { add.prepare(replicas.block(r), all); });
+  replicas.run<AddParts>([&](AddParts& add, std::size_t r) { add.prepare(replicas.block(r), all); });
   EXPECT_EQ(replicas.blocks[0], (std::vector<float>{111, 222, 0, 3, 4, 5}));
   EXPECT_EQ(replicas.blocks[1], (std::vector<float>{10, 20, 0, 333, 444, 50}));
   EXPECT_EQ(replicas.blocks[2], (std::vector<float>{100, 200, 0, 300, 400, 555}));
@@ -57,7 +57,7 @@ TEST(Exchange, GatherAndAddLeaveTheSumOfAPartAtItsOwnerOnly) {
 
 TEST(Exchange, SpreadGivesEveryReplicaThePartOfEachOwner) {
   Replicas replicas({{1, 2, 0, 3, 4, 5}, {10, 20, 0, 30, 40, 50}, {100, 200, 0, 300, 400, 500}}, {{0, 2}, {12, 3}});
-  replicas.run<Spread>([&](Spread& spread, std::size_t r) { spread.prepare(replicas.block(r)); });
+  replicas.run<SpreadParts>([&](SpreadParts& spread, std::size_t r) { spread.prepare(replicas.block(r)); });
   for (const std::vector<float>& block : replicas.blocks) EXPECT_EQ(block, (std::vector<float>{1, 2, 0, 30, 40, 500}));
   EXPECT_EQ(replicas.transports[0]->bytesSent[static_cast<std::size_t>(Traffic::allReduce)], 2 * 2 * sizeof(float));
 }
@@ -65,8 +65,8 @@ TEST(Exchange, SpreadGivesEveryReplicaThePartOfEachOwner) {
 TEST(Exchange, WhoContributesNothingStillOwnsItsPart) {
   Replicas replicas({{1, 1}, {10, 10}}, {{0, 2}});
   const std::vector<bool> second = {false, true};
-  replicas.run<Gather>([&](Gather& gather, std::size_t r) { gather.prepare(replicas.block(r), second); });
-  replicas.run<Add>([&](Add& add, std::size_t r) { add.prepare(replicas.block(r), second); });
+  replicas.run<GatherParts>([&](GatherParts& gather, std::size_t r) { gather.prepare(replicas.block(r), second); });
+  replicas.run<AddParts>([&](AddParts& add, std::size_t r) { add.prepare(replicas.block(r), second); });
   EXPECT_EQ(replicas.blocks[0], (std::vector<float>{10, 1}));
   EXPECT_EQ(replicas.blocks[1], (std::vector<float>{10, 10}));
 }

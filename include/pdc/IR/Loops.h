@@ -27,7 +27,7 @@ class Value;
 enum class Combine : std::uint8_t { sum, mean, max, min };
 
 /// An axis along which an index runs: axis = blocks · index · rest, slowest first. An axis [3·H·d] has H with 3 blocks.
-struct Run {
+struct LoopRun {
   int index = 0, axis = 0;
   std::int64_t blocks = 1;
 };
@@ -48,10 +48,10 @@ struct Added {
 struct Loops {
   std::vector<std::int64_t> sizes; ///< of the indices
   std::vector<char> pads; ///< by index: parts may be filled up with zeros, which no result that is read depends on
-  std::vector<char> inOneBlock;           ///< by index: a member has elements that follow one another
-  std::vector<std::vector<Run>> operands; ///< by operand
-  std::vector<std::vector<Run>> results;  ///< by result
-  std::vector<std::vector<Reduced>> over; ///< by result; in neither: each member computes all of the result
+  std::vector<char> inOneBlock;               ///< by index: a member has elements that follow one another
+  std::vector<std::vector<LoopRun>> operands; ///< by operand
+  std::vector<std::vector<LoopRun>> results;  ///< by result
+  std::vector<std::vector<Reduced>> over;     ///< by result; in neither: each member computes all of the result
   /// Optional in the op. Where an index is summed, one member has it, or it is added to the sum.
   std::optional<Added> added;
 

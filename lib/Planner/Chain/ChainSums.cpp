@@ -21,7 +21,7 @@ ChainSums::ChainSums(const SolverProblem& problem, const PlannerOptions& options
     sum->assign(1, 0);
   std::vector<int> place(order.size());
   for (int i = 0; i < n; ++i) {
-    const Block& block = problem.blocks[order[i]];
+    const ProblemBlock& block = problem.blocks[order[i]];
     place[order[i]] = i;
     loopMs.push_back(loopMs.back() + ((recompute ? 2 : 1) * block.forwardMs + block.backwardMs) / speed);
     updateMs.push_back(updateMs.back() + block.updateMs / speed);

@@ -118,7 +118,7 @@ private:
     bool recompute = options_.recompute == RecomputePolicy::all,
          stashes = options_.weights != pdcrt::WeightPolicy::latest;
     for (int v : order_) {
-      const Block& block = problem_.blocks[v];
+      const ProblemBlock& block = problem_.blocks[v];
       double computeMs = ((recompute ? 2 : 1) * block.forwardMs + block.backwardMs) / speed_;
       auto parameters = static_cast<double>(block.parameterBytes);
       workMs_.push_back(workMs_.back() + computeMs + block.updateMs / speed_);

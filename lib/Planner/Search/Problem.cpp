@@ -36,11 +36,11 @@ static Edges edgesBetween(const CostGraph& graph, const std::vector<int>& group)
   return edges;
 }
 
-static std::vector<Block> sumBlocks(const CostGraph& graph, const std::vector<int>& group, int groups) {
-  std::vector<Block> blocks(groups);
+static std::vector<ProblemBlock> sumBlocks(const CostGraph& graph, const std::vector<int>& group, int groups) {
+  std::vector<ProblemBlock> blocks(groups);
   for (std::size_t v = 0; v < graph.nodes.size(); ++v) {
     const CostNode& node = graph.nodes[v];
-    Block& block = blocks[group[v]];
+    ProblemBlock& block = blocks[group[v]];
     block.nodes.push_back(static_cast<std::int64_t>(v));
     block.forwardMs += node.forwardMs;
     block.backwardMs += node.inputGradientMs + node.weightGradientMs;

@@ -19,7 +19,7 @@
 namespace pdc {
 
 /// Sums over the nodes of a block; scratch and workspace are maxima.
-struct Block {
+struct ProblemBlock {
   std::vector<std::int64_t> nodes; ///< ascending
   double forwardMs = 0, backwardMs = 0, updateMs = 0, lateUpdateMs = 0;
   std::int64_t parameterBytes = 0, frozenBytes = 0, gradientBytes = 0, savedBytes = 0, handoverBytes = 0;
@@ -38,7 +38,7 @@ struct BlockTensor {
 };
 
 struct SolverProblem {
-  std::vector<Block> blocks;
+  std::vector<ProblemBlock> blocks;
   std::vector<BlockTensor> tensors;
   Dag dag;
   std::vector<int> blockOf; ///< of each node of the graph

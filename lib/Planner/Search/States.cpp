@@ -83,7 +83,7 @@ void States::prepare() {
       for (int to : problem.tensors[t].gradientFrom) afterMs_[*v] = std::max(afterMs_[*v], afterMs_[to]);
     afterMs_[*v] += problem.blocks[*v].forwardMs + problem.blocks[*v].backwardMs;
   }
-  for (const Block& block : problem.blocks) hasScratch_ |= block.scratchBytes > 0 || block.workspaceBytes > 0;
+  for (const ProblemBlock& block : problem.blocks) hasScratch_ |= block.scratchBytes > 0 || block.workspaceBytes > 0;
 }
 
 std::optional<std::vector<NodeSet>> States::worthwhile(const SolverProblem& problem, const DownSets& all,
@@ -91,7 +91,7 @@ std::optional<std::vector<NodeSet>> States::worthwhile(const SolverProblem& prob
                                                        std::size_t most) {
   std::vector<double> workMs;
   double totalMs = 0;
-  for (const Block& block : problem.blocks) {
+  for (const ProblemBlock& block : problem.blocks) {
     workMs.push_back((block.forwardMs + block.backwardMs) / speed);
     totalMs += workMs.back();
   }
@@ -155,7 +155,7 @@ void States::add(NodeSet set) {
 void States::describe(State& state) const {
   state.count = static_cast<int>(state.set.size());
   state.set.forEach([&](std::size_t v) {
-    const Block& block = problem_.blocks[v];
+    const ProblemBlock& block = problem_.blocks[v];
     state.forwardMs += block.forwardMs;
     state.backwardMs += block.backwardMs;
     state.updateMs += block.updateMs;
@@ -184,7 +184,7 @@ void States::addOrders(std::size_t limit) {
   std::size_t n = problem_.blocks.size();
   std::vector<std::vector<int>> orders = ordersOf(problem_);
   double totalMs = 0;
-  for (const Block& block : problem_.blocks) totalMs += block.forwardMs + block.backwardMs;
+  for (const ProblemBlock& block : problem_.blocks) totalMs += block.forwardMs + block.backwardMs;
 
   std::set<NodeSet> kept = {NodeSet(n)};
   std::size_t perOrder = std::max<std::size_t>(limit / orders.size(), 8);

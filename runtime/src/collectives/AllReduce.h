@@ -1,6 +1,6 @@
-// The sum of gradients over the replicas of a stage, in replica order: Gather, Add and Spread (Exchange.h) one after
-// the other. The result does not depend on timing, and is the same in every transport. A replica that contributes
-// nothing still owns its part and receives the rest.
+// The sum of gradients over the replicas of a stage, in replica order: GatherParts, AddParts and SpreadParts
+// (Exchange.h) one after the other. The result does not depend on timing, and is the same in every transport. A replica
+// that contributes nothing still owns its part and receives the rest.
 //
 // Three reductions of a replica may overlap, one in each step: while a rank adds, its links gather the next reduction
 // and spread the last one.
@@ -55,9 +55,9 @@ private:
   std::shared_ptr<ReduceLane> lane_;
   std::byte* block_ = nullptr;
   std::vector<bool> contributes_; ///< by replica
-  Gather gather_;
-  Add add_;
-  Spread spread_;
+  GatherParts gather_;
+  AddParts add_;
+  SpreadParts spread_;
   Step step_ = Step::waiting;
 };
 

@@ -84,24 +84,24 @@ std::size_t ExchangeParts::transfers() const {
   return all - own().size() + own().size() * static_cast<std::size_t>(replicas() - 1);
 }
 
-Gather::Gather(std::shared_ptr<const ExchangeParts> parts) : parts_(std::move(parts)) {
+GatherParts::GatherParts(std::shared_ptr<const ExchangeParts> parts) : parts_(std::move(parts)) {
   transfers_.resize(parts_->transfers());
   contributes_.resize(static_cast<std::size_t>(parts_->replicas()));
 }
 
-void Gather::prepare(std::byte* block, const std::vector<bool>& contributes, const Event* after) {
+void GatherParts::prepare(std::byte* block, const std::vector<bool>& contributes, const Event* after) {
   block_ = block;
   contributes_ = contributes;
   after_ = after ? after : &ready;
   begun_ = false;
 }
 
-bool Gather::advance(Transport& transport) {
+bool GatherParts::advance(Transport& transport) {
   if (!std::exchange(begun_, true)) begin(transport);
   return transfers_.advance(transport);
 }
 
-void Gather::begin(Transport& transport) {
+void GatherParts::begin(Transport& transport) {
   after_->precede(transport.stream());
   if (stagingRead) stagingRead->precede(transport.stream());
   mayBegin_.record(transport.stream());
@@ -117,18 +117,18 @@ void Gather::begin(Transport& transport) {
   }
 }
 
-Add::Add(std::shared_ptr<const ExchangeParts> parts) : parts_(std::move(parts)) {
+AddParts::AddParts(std::shared_ptr<const ExchangeParts> parts) : parts_(std::move(parts)) {
   contributes_.resize(static_cast<std::size_t>(parts_->replicas()));
   terms_.reserve(contributes_.size());
 }
 
-void Add::prepare(std::byte* block, const std::vector<bool>& contributes) {
+void AddParts::prepare(std::byte* block, const std::vector<bool>& contributes) {
   block_ = block;
   contributes_ = contributes;
   piece_ = done_ = staged_ = 0;
 }
 
-bool Add::advance(Transport& transport) {
+bool AddParts::advance(Transport& transport) {
   // The host adds so many floats in 20 µs to 50 µs: what the link, or a team, has to do meanwhile does not wait for
   // longer.
   constexpr std::size_t betweenLooks = 1 << 16;
@@ -157,17 +157,17 @@ bool Add::advance(Transport& transport) {
   return true;
 }
 
-Spread::Spread(std::shared_ptr<const ExchangeParts> parts) : parts_(std::move(parts)) {
+SpreadParts::SpreadParts(std::shared_ptr<const ExchangeParts> parts) : parts_(std::move(parts)) {
   transfers_.resize(parts_->transfers());
 }
 
-void Spread::prepare(std::byte* block, const Event* after) {
+void SpreadParts::prepare(std::byte* block, const Event* after) {
   block_ = block;
   transfers_.after = after ? after : &ready;
   begun_ = false;
 }
 
-bool Spread::advance(Transport& transport) {
+bool SpreadParts::advance(Transport& transport) {
   if (!std::exchange(begun_, true)) {
     transfers_.used = 0;
     const int self = parts_->self(), channel = parts_->group().channel + 1;

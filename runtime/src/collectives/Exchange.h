@@ -1,8 +1,9 @@
 // The three steps of a sum over replicas, each a work of its own.
 //
-// The values are cut into as many parts as there are replicas; replica i owns part i. Gather brings every replica's
-// part i to its owner, Add sums them there in the order of the replicas, Spread sends what an owner has to all. Gather
-// and Add are a reduce-scatter, Spread is an all-gather, all three are an all-reduce (AllReduce.h).
+// The values are cut into as many parts as there are replicas; replica i owns part i. GatherParts brings every
+// replica's part i to its owner, AddParts sums them there in the order of the replicas, SpreadParts sends what an owner
+// has to all. GatherParts and AddParts are a reduce-scatter, SpreadParts is an all-gather, all three are an all-reduce
+// (AllReduce.h).
 #pragma once
 
 #include "transport/Transport.h"
@@ -62,9 +63,9 @@ private:
 };
 
 /// Brings the parts that this replica owns, of the replicas that contribute, into its staging.
-class Gather : public Work {
+class GatherParts : public Work {
 public:
-  explicit Gather(std::shared_ptr<const ExchangeParts> parts);
+  explicit GatherParts(std::shared_ptr<const ExchangeParts> parts);
   /// Before posting: the block, and by replica whether it contributes. Nothing is sent before `after`; null: before
   /// `ready`.
   void prepare(std::byte* block, const std::vector<bool>& contributes, const Event* after = nullptr);
@@ -89,9 +90,9 @@ private:
 
 /// Sums the own part of the block and what is staged, in the order of the replicas, into the block. On the host a large
 /// part takes several rounds.
-class Add : public Work {
+class AddParts : public Work {
 public:
-  explicit Add(std::shared_ptr<const ExchangeParts> parts);
+  explicit AddParts(std::shared_ptr<const ExchangeParts> parts);
   /// Before posting: the block, and by replica whether it contributes.
   void prepare(std::byte* block, const std::vector<bool>& contributes);
 
@@ -111,9 +112,9 @@ private:
 };
 
 /// Sends the own part of the block to all others, and receives theirs into it.
-class Spread : public Work {
+class SpreadParts : public Work {
 public:
-  explicit Spread(std::shared_ptr<const ExchangeParts> parts);
+  explicit SpreadParts(std::shared_ptr<const ExchangeParts> parts);
   /// Before posting. Nothing is sent before `after`; null: before `ready`.
   void prepare(std::byte* block, const Event* after = nullptr);
 

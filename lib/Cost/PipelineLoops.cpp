@@ -7,7 +7,7 @@
 //
 // A shared parameter makes a loop, too: the version that the user's forward of b needs comes of its backwards of all
 // minibatches below b - w·R of the owner, which its own list must have before that forward: w·R of the user is no more.
-#include "pdc/Cost/Loops.h"
+#include "pdc/Cost/PipelineLoops.h"
 
 #include <algorithm>
 #include <cmath>
@@ -19,7 +19,7 @@ static constexpr double infinity = std::numeric_limits<double>::infinity();
 /// Times that differ by rounding only are equal.
 static constexpr double tolerance = 1 + 1e-10;
 
-Loops::Loops(const Pipeline& pipeline, const Loads& loads)
+PipelineLoops::PipelineLoops(const Pipeline& pipeline, const Loads& loads)
     : pipeline_(pipeline), loads_(loads), firstEdge_(pipeline.stages.size() + 1, pipeline.edges.size()),
       there_(pipeline.stages.size()), back_(pipeline.stages.size()) {
   for (std::size_t i = pipeline.edges.size(); i-- > 0;) firstEdge_[pipeline.edges[i].from] = i;
@@ -28,7 +28,7 @@ Loops::Loops(const Pipeline& pipeline, const Loads& loads)
 
 /// Calls visit(u, f(s,u) + b(u,s)) for each later stage u that stage s sends values to and gets gradients from.
 template <class Visit>
-void Loops::forEach(int s, Visit visit) const {
+void PipelineLoops::forEach(int s, Visit visit) const {
   auto n = static_cast<int>(pipeline_.stages.size());
   std::fill(there_.begin() + s, there_.end(), -infinity);
   std::fill(back_.begin() + s, back_.end(), -infinity);
@@ -48,7 +48,7 @@ void Loops::forEach(int s, Visit visit) const {
 }
 
 /// Time per minibatch of the loops between s and u; infinite where there is no room.
-double Loops::timeOf(int s, int u, double loopMs, std::int64_t w, std::int64_t wu) const {
+double PipelineLoops::timeOf(int s, int u, double loopMs, std::int64_t w, std::int64_t wu) const {
   const PipelineStage &stage = pipeline_.stages[s], &later = pipeline_.stages[u];
   std::int64_t R = stage.replicas, ahead = wu * later.replicas, windows = (ahead + R - 1) / R;
   double ms = loopMs + stage.updateMs;
@@ -62,12 +62,12 @@ double Loops::timeOf(int s, int u, double loopMs, std::int64_t w, std::int64_t w
 }
 
 /// The owner's warm-up, at least.
-std::int64_t Loops::leastAhead(const SharedUse& use, const std::vector<int>& warmup) const {
+std::int64_t PipelineLoops::leastAhead(const SharedUse& use, const std::vector<int>& warmup) const {
   const std::int64_t R = pipeline_.stages[use.owner].replicas;
   return (std::int64_t{warmup[use.user]} * pipeline_.stages[use.user].replicas + R - 1) / R;
 }
 
-ResourceLoad Loops::slowest(const std::vector<int>& warmup) const {
+ResourceLoad PipelineLoops::slowest(const std::vector<int>& warmup) const {
   ResourceLoad slowest{ResourceKind::loop};
   for (const SharedUse& use : pipeline_.shared)
     if (warmup[use.owner] < leastAhead(use, warmup)) return {ResourceKind::loop, infinity, use.owner, use.user};
@@ -79,7 +79,7 @@ ResourceLoad Loops::slowest(const std::vector<int>& warmup) const {
   return slowest;
 }
 
-std::vector<int> Loops::warmupFor(double timeMs, double& next) const {
+std::vector<int> PipelineLoops::warmupFor(double timeMs, double& next) const {
   std::vector<int> warmup(pipeline_.stages.size(), 0);
   next = infinity;
   for (int s = static_cast<int>(pipeline_.stages.size()) - 2; s >= 0; --s) {
@@ -114,7 +114,7 @@ std::vector<int> Loops::warmupFor(double timeMs, double& next) const {
   return warmup;
 }
 
-WarmupChoice pdc::fastestWarmup(const Loops& loops, double leastMs,
+WarmupChoice pdc::fastestWarmup(const PipelineLoops& loops, double leastMs,
                                 const std::function<void(std::vector<int>&)>& adjust,
                                 const std::function<bool(const std::vector<int>&)>& fits) {
   WarmupChoice best;

@@ -8,9 +8,9 @@
 
 namespace pdc {
 
-class Loops {
+class PipelineLoops {
 public:
-  Loops(const Pipeline& pipeline, const Loads& loads);
+  PipelineLoops(const Pipeline& pipeline, const Loads& loads);
 
   /// The longest time that a loop between two stages imposes; infinite if this warm-up is not legal.
   ResourceLoad slowest(const std::vector<int>& warmup) const;
@@ -38,7 +38,8 @@ struct WarmupChoice {
   double timeMs = 0;
   std::vector<int> warmup;
 };
-WarmupChoice fastestWarmup(const Loops& loops, double leastMs, const std::function<void(std::vector<int>&)>& adjust,
+WarmupChoice fastestWarmup(const PipelineLoops& loops, double leastMs,
+                           const std::function<void(std::vector<int>&)>& adjust,
                            const std::function<bool(const std::vector<int>&)>& fits);
 
 } // namespace pdc
