@@ -70,7 +70,7 @@ std::uint64_t setting(const char* name, std::uint64_t otherwise) {
   return value ? std::strtoull(value, nullptr, 10) : otherwise;
 }
 
-/// Everything that the calls share.
+/// Everything that the calls share; whoever looks at it holds the mutex.
 struct World {
   std::recursive_mutex mutex;
   std::vector<Stream*> streams;
@@ -107,6 +107,11 @@ std::size_t freeBytes() {
   std::size_t free = deviceBytes - contextBytes;
   for (const auto& [memory, bytes] : world().allocations) free -= bytes;
   return free;
+}
+
+bool isDevice(int device) {
+  std::lock_guard lock(world().mutex);
+  return device >= 0 && device < world().devices;
 }
 
 /// What CUDA refuses while the calling thread captures a stream.
@@ -202,6 +207,7 @@ Stream& checked(cudaStream_t stream) {
 /// Memory of a device must be allocated where it is touched.
 void checkRange(const void* memory, std::size_t bytes) {
   World& w = world();
+  std::lock_guard lock(w.mutex);
   const auto* at = static_cast<const std::byte*>(memory);
   auto next = w.allocations.upper_bound(const_cast<std::byte*>(at));
   if (next == w.allocations.begin()) return; // of the host
@@ -224,12 +230,14 @@ void changed() {
   world().moved.notify_all();
 }
 int mostKernels() {
+  std::lock_guard lock(world().mutex);
   return 1 + static_cast<int>(world().seed % 3);
 }
 int currentDevice() {
   return deviceOfThread;
 }
 void setPatience(int milliseconds) {
+  std::lock_guard lock(world().mutex);
   world().patience = std::chrono::milliseconds(milliseconds);
 }
 
@@ -239,9 +247,11 @@ void interleave(std::uint64_t seed) {
   world().random.seed(seed);
 }
 void failGraphs(bool fail) {
+  std::lock_guard lock(world().mutex);
   world().failsGraphs = fail;
 }
 void setDevices(int count) {
+  std::lock_guard lock(world().mutex);
   world().devices = count;
 }
 std::size_t pending() {
@@ -294,20 +304,21 @@ cudaError_t cudaGetLastError() {
   return std::exchange(lastError, cudaSuccess);
 }
 cudaError_t cudaGetDeviceCount(int* count) {
+  std::lock_guard lock(world().mutex);
   *count = world().devices;
-  return world().devices > 0 ? cudaSuccess : cudaErrorNoDevice;
+  return *count > 0 ? cudaSuccess : cudaErrorNoDevice;
 }
 cudaError_t cudaGetDevice(int* device) {
   *device = deviceOfThread;
   return cudaSuccess;
 }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
-  if (device < 0 || device >= world().devices) return cudaErrorInvalidValue;
+  if (!isDevice(device)) return cudaErrorInvalidValue;
   std::snprintf(properties->name, sizeof properties->name, "stand-in %d", device);
   return cudaSuccess;
 }
 cudaError_t cudaSetDevice(int device) {
-  if (device < 0 || device >= world().devices) return cudaErrorInvalidValue;
+  if (!isDevice(device)) return cudaErrorInvalidValue;
   deviceOfThread = device;
   return cudaSuccess;
 }
@@ -510,6 +521,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
   return cudaSuccess;
 }
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long) {
+  std::lock_guard lock(world().mutex);
   if (world().failsGraphs) return failed(cudaErrorMemoryAllocation);
   *executable = new Graph(*graph);
   return cudaSuccess;
