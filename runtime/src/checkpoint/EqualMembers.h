@@ -30,8 +30,8 @@ Status checkEqual(const Stage& stage, const MemberSums& one, const MemberSums& o
 /// Gathers what all members of a team have, member by member, into `all`; every member calls it.
 using GatherSums = std::function<Status(std::span<const std::uint32_t> own, std::span<std::uint32_t> all)>;
 
-/// Compares a member's sums with everyone's. All members of the team call it; all of them fail, as checkEqual(), or none
-/// does.
+/// Compares a member's sums with everyone's. All members of the team call it; all of them fail, as checkEqual(), or
+/// none does.
 Status compareMembers(const Stage& stage, std::span<const std::uint32_t> own, int members, const GatherSums& gather);
 
 } // namespace pdcrt
