@@ -7,6 +7,7 @@
 #include "pdc/Schedule/PipelineShape.h"
 #include "pdcrt/MappedFile.h"
 #include "pdcrt/Npy.h"
+#include "pdcrt/Run.h"
 #include "pdcrt/Safetensors.h"
 #include "pdcrt/Training.h"
 

@@ -9,6 +9,7 @@
 #include "pdc/Schedule/PipelineShape.h"
 #include "pdcrt/Launcher.h"
 #include "pdcrt/MappedFile.h"
+#include "pdcrt/Run.h"
 #include "run/Options.h"
 #include "transport/mpi/MpiTransport.h"
 #include "transport/tcp/TcpTransport.h"

@@ -283,8 +283,4 @@ Stage withPhases(Stage stage) {
   return stage;
 }
 
-/// The `main` of every executable: `stages` are those that are linked in, in order. `build` names sources, compiler and
-/// flags of all stage programs; ranks of different builds refuse to run. Flags and exit codes: docs/Running.md.
-int run(int argc, char** argv, std::span<const Stage* const> stages, const char* build = "");
-
 } // namespace pdcrt

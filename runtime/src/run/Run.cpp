@@ -1,4 +1,5 @@
 // pdcrt::run: from flags to ranks, as threads of this process or as processes that MPI or TCP joins.
+#include "pdcrt/Run.h"
 #include "LinkProfile.h"
 #include "RankRun.h"
 #include "pdcrt/Device.h"

@@ -10,6 +10,7 @@
 
 #include "data/Data.h"
 #include "pdcrt/Device.h"
+#include "pdcrt/Run.h"
 #include "pdcrt/Safetensors.h"
 
 #include <nlohmann/json.hpp>
