@@ -63,7 +63,7 @@ protected:
         ASSERT_TRUE(process.status) << process.status.message();
         fill(process, statesOf(replica));
         Checkpointer checkpointer(options, schedule, places, training);
-        checkpointer.begin(process.executor.hosted(), process.executor.stream(), 0);
+        checkpointer.begin(process.executor, 0);
         checkpointer.finish(8);
         const std::optional<Message> report = checkpointer.report();
         ASSERT_TRUE(report);
@@ -71,7 +71,7 @@ protected:
       }
     Process first(schedule, own, training, 0, 0);
     Checkpointer checkpointer(options, schedule, places, training);
-    checkpointer.begin(first.executor.hosted(), first.executor.stream(), 0);
+    checkpointer.begin(first.executor, 0);
     Manifest manifest;
     manifest.optimizer = "adam";
     for (const Message& report : reports) {

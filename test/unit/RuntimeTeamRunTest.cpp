@@ -8,7 +8,9 @@
 #include "ThreadRun.h"
 
 #include "pdc/Schedule/PipelineShape.h"
+#include "pdcrt/Checkpoint.h"
 #include "pdcrt/Launcher.h"
+#include "pdcrt/Run.h"
 #include "transport/mpi/MpiTransport.h"
 #include "transport/tcp/TcpTransport.h"
 
@@ -290,7 +292,8 @@ INSTANTIATE_TEST_SUITE_P(Pipelines, TeamProcesses, testing::Values(1, 4, 6, 11))
 /// A folder of two stages with these teams.
 class TeamFolder : public RunFolder {
 public:
-  explicit TeamFolder(std::vector<int> ofStages) : RunFolder({1, 1}, {1, 0}, 2), teams(std::move(ofStages)) {
+  explicit TeamFolder(std::vector<int> ofStages)
+      : RunFolder({1, 1}, {1, 0}, 2), teams(std::move(ofStages)), stages(linear::teamStages(teams)) {
     Schedule withTeams = schedule;
     for (std::size_t s = 0; s < teams.size(); ++s) withTeams.stages[s].team = teams[s];
     use(withTeams);
@@ -303,7 +306,7 @@ public:
     std::vector<char*> arguments;
     for (std::string& flag : flags) arguments.push_back(flag.data());
     testing::internal::CaptureStdout();
-    EXPECT_EQ(pdcrt::run(static_cast<int>(arguments.size()), arguments.data(), linear::teamStages(teams)), code);
+    EXPECT_EQ(pdcrt::run(static_cast<int>(arguments.size()), arguments.data(), stages), code);
     return testing::internal::GetCapturedStdout();
   }
   /// The exported weights of a stage.
@@ -322,6 +325,7 @@ public:
   }
 
   std::vector<int> teams;
+  std::vector<const Stage*> stages;
 };
 
 std::size_t countOf(const std::string& text, const std::string& part) {
@@ -363,6 +367,53 @@ TEST(TeamRun, GoesOnFromACheckpointWithTheBitsOfOneRun) {
   resumed.run({"--epochs=4", "--checkpoint-dir", resumed.path + "/checkpoints", "--resume", "--export-weights",
                resumed.path + "/end"});
   for (int stage = 0; stage < 2; ++stage) EXPECT_EQ(resumed.weights("end", stage), whole.weights("end", stage));
+}
+
+/// What a broken device does: one member gets other bits of a gradient that all have whole.
+void differentiateWrongly(const Call& c) {
+  linear::LinearStage<1, 2>::stage.backwardWeight(c);
+  if (c.stream->member() == 2) *reinterpret_cast<float*>(c.gradients) *= 1.001F;
+}
+
+TEST(TeamRun, MembersThatBecomeDifferentEndTheRun) {
+  TeamFolder folder({2, 3});
+  Stage spoilt = *folder.stages[1];
+  spoilt.backwardWeight = differentiateWrongly;
+  folder.stages[1] = &spoilt;
+  const std::string checkpoints = folder.path + "/checkpoints";
+  for (const std::vector<std::string>& flags :
+       {std::vector<std::string>{"--epochs=1"},
+        {"--epochs=4", "--checkpoint-dir", checkpoints, "--checkpoint-every=2"}}) {
+    testing::internal::CaptureStderr();
+    folder.run(flags, static_cast<int>(Exit::noDevice));
+    const std::string told = testing::internal::GetCapturedStderr();
+    EXPECT_EQ(countOf(told, "members of the team of stage 1 have other bits of 'w1'"), 1u) << told;
+    EXPECT_EQ(countOf(told, "member 0 has"), 1u) << told;
+    EXPECT_EQ(countOf(told, "member 2 has"), 1u) << told;
+  }
+  for (const CheckpointEntry& entry : listCheckpoints(checkpoints)) EXPECT_FALSE(entry.complete);
+}
+
+/// Members lie one behind the other, again and again.
+TEST(TeamRun, EveryMemberGathersWhatAllHave) {
+  const Pipeline of = {.replicas = {1, 1}, .teams = {3, 2}, .microbatches = 4};
+  const Schedule schedule = scheduleOf(of);
+  ThreadRun run;
+  prepare(run, schedule, of);
+  EXPECT_TRUE(run.run([](Executor& executor, int process) {
+    const HostedStage& hosted = executor.hosted()[0];
+    for (std::uint32_t round = 0; round < 3; ++round) {
+      const std::uint32_t own[] = {100 * round + static_cast<std::uint32_t>(process), 7};
+      std::vector<std::uint32_t> all(2 * static_cast<std::size_t>(hosted.members)), expected;
+      if (Status status = executor.gatherFromTeam(hosted, own, all); !status) return status;
+      for (int member = 0; member < hosted.members; ++member) {
+        expected.push_back(100 * round + static_cast<std::uint32_t>(process - hosted.member + member));
+        expected.push_back(7);
+      }
+      EXPECT_EQ(all, expected);
+    }
+    return Status();
+  }));
 }
 
 TEST(TeamRun, ProgramsOfOtherTeamsAreRefused) {

@@ -1,6 +1,7 @@
 // Copies in the executor's thread; files in a thread of their own.
 #include "Checkpointer.h"
 
+#include "EqualMembers.h"
 #include "files/MemberRecords.h"
 #include "files/WeightFile.h"
 #include "pdcrt/Device.h"
@@ -43,9 +44,11 @@ Checkpointer::~Checkpointer() {
   thread_.join();
 }
 
-void Checkpointer::begin(std::span<const HostedStage> hosted, Stream stream, std::int64_t first) {
+void Checkpointer::begin(Executor& executor, std::int64_t first) {
   if (!enabled()) return;
-  stream_ = stream;
+  const std::span<const HostedStage> hosted = executor.hosted();
+  executor_ = &executor;
+  stream_ = executor.stream();
   first_ = lastTaken_ = collectedUpTo_ = first;
   copies_.resize(hosted.size());
   for (std::size_t i = 0; i < hosted.size(); ++i) {
@@ -75,8 +78,8 @@ bool Checkpointer::hasWeights(const Copy& copy) {
   return copy.hosted->host.replica == 0 && writesWeights(*copy.hosted->stage, copy.hosted->member);
 }
 
-void Checkpointer::acted(const Action& action) {
-  if (interval_ == 0) return;
+Status Checkpointer::computed(const Action& action) {
+  if (interval_ == 0) return {};
   for (Copy& copy : copies_) {
     if (copy.hosted->host.stage != action.stage) continue;
     const std::int64_t target = copy.target - drainedAt_;
@@ -84,10 +87,12 @@ void Checkpointer::acted(const Action& action) {
         copy.hosted->routing.next(action.index) >= target)
       takeState(copy);
     if (action.kind == ActionKind::update && schedule_.updateLast(action.stage, action.index) == target) {
+      if (Status status = compareMembers(*executor_, *copy.hosted); !status) return status;
       take(copy, first_ + copy.target);
       copy.target += interval_;
     }
   }
+  return {};
 }
 
 void Checkpointer::takeState(Copy& copy) {

@@ -50,13 +50,14 @@ public:
 
   bool enabled() const { return !options_.directory.empty(); }
 
-  /// Before the training, which goes on after `first` minibatches: takes memory for the copies, which are made in
-  /// `stream`, that of the stages.
-  void begin(std::span<const HostedStage> hosted, Stream stream, std::int64_t first);
+  /// Before the training, which goes on after `first` minibatches: takes memory for the copies. `executor` outlives the
+  /// checkpointer's use.
+  void begin(Executor& executor, std::int64_t first);
   /// After a drain, so many minibatches since `begin`, a multiple of periodMinibatches(): actions count from there on.
   void goOn(std::int64_t minibatches) { drainedAt_ = minibatches; }
-  /// After a forward or an update of a hosted stage: copies what is due.
-  void acted(const Action& action);
+  /// After a forward or an update of a hosted stage: copies what is due. Fails where members of a team have become
+  /// different (EqualMembers.h).
+  Status computed(const Action& action);
   /// After the drain: the checkpoint after all `minibatches` (since `begin`) of the run, unless it has been taken.
   /// Returns when it has been written.
   void finish(std::int64_t minibatches);
@@ -108,7 +109,8 @@ private:
   void complete(const Job& job);
 
   CheckpointOptions options_;
-  Stream stream_;
+  Executor* executor_ = nullptr;
+  Stream stream_; ///< that of the stages
   const Schedule& schedule_;
   const Places& places_;
   const Training& training_;

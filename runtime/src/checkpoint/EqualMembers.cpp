@@ -1,5 +1,6 @@
 #include "EqualMembers.h"
 
+#include "pdcrt/Device.h"
 #include "pdcrt/WriteFile.h"
 
 #include <cinttypes>
@@ -61,6 +62,27 @@ Status compareMembers(const Stage& stage, std::span<const std::uint32_t> own, in
   for (int member = 1; member < members; ++member)
     if (Status status = checkEqual(stage, of(0), of(member)); !status) return status;
   return {};
+}
+
+Status compareMembers(Executor& executor, const HostedStage& hosted) {
+  if (!hosted.gather) return {};
+  const Stage& stage = *hosted.stage;
+  Stream stream = executor.stream();
+  std::vector<std::byte> mirrors[3];
+  const auto seen = [&](int i, const std::byte* block, std::size_t bytes) -> const std::byte* {
+    if (device::hostSeesBlocks() || bytes == 0) return block;
+    mirrors[i].resize(bytes);
+    device::copy(stream, mirrors[i].data(), block, bytes);
+    return mirrors[i].data();
+  };
+  const std::byte* const weights = seen(0, hosted.versions.at(hosted.versions.newest()), stage.bytes.weights);
+  const std::byte* const frozen = seen(1, hosted.frozen, stage.bytes.frozen);
+  const std::byte* const state = seen(2, hosted.state, stage.bytes.state);
+  if (Status status = device::wait(stream); !status) return status;
+  return compareMembers(stage, sumsOfWhole(stage, weights, frozen, state), hosted.members,
+                        [&](std::span<const std::uint32_t> own, std::span<std::uint32_t> all) {
+                          return executor.gatherFromTeam(hosted, own, all);
+                        });
 }
 
 } // namespace pdcrt

@@ -1,8 +1,9 @@
 // Comparison of what all members of a team have. Members compute it in the same order, so it has the same bits. A
 // broken device, or another kernel on one member, makes members train different models from then on, and no loss would
-// say so. This file has the sums and the comparison; no run calls them yet.
+// say so. A run compares before every checkpoint and at its end.
 #pragma once
 
+#include "exec/Executor.h"
 #include "pdcrt/Stage.h"
 #include "pdcrt/Status.h"
 
@@ -33,5 +34,8 @@ using GatherSums = std::function<Status(std::span<const std::uint32_t> own, std:
 /// Compares a member's sums with everyone's. All members of the team call it; all of them fail, as checkEqual(), or
 /// none does.
 Status compareMembers(const Stage& stage, std::span<const std::uint32_t> own, int members, const GatherSums& gather);
+
+/// The same for a replica that `executor` hosts, with its newest weights, after what is in the stream.
+Status compareMembers(Executor& executor, const HostedStage& hosted);
 
 } // namespace pdcrt

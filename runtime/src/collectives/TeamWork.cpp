@@ -7,11 +7,14 @@
 
 namespace pdcrt {
 
+/// Each has two channels: to gather, and to spread.
+static constexpr int lanes = TeamWork::channelsOfCollectives / 2;
+
 /// One collective, again and again.
 class TeamWork::Exchange : public Work {
 public:
   Exchange(const TeamGroup& group, const Collective& collective, int number, Lane& lane)
-      : group_(group), collective_(collective), lane_(lane), channel_(group.channel + 2 * (number % (channels / 2))),
+      : group_(group), collective_(collective), lane_(lane), channel_(group.channel + 2 * (number % lanes)),
         bytes_(bytesOf(collective.element)) {
     urgent = true;
     const auto others = static_cast<std::size_t>(group.members() - 1);
@@ -183,7 +186,7 @@ private:
 TeamWork::TeamWork(TeamGroup group, std::span<const Collective> collectives, Communicator& communicator,
                    TeamObserver* observer)
     : group_(std::move(group)), communicator_(communicator), observer_(observer),
-      lanes_(static_cast<std::size_t>(channels / 2)) {
+      lanes_(static_cast<std::size_t>(lanes)) {
   for (std::size_t i = 0; i < collectives.size(); ++i)
     exchanges_.push_back(
         std::make_unique<Exchange>(group_, collectives[i], static_cast<int>(i), lanes_[i % lanes_.size()]));

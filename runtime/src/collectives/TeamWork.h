@@ -45,8 +45,9 @@ public:
            TeamObserver* observer);
   ~TeamWork() override;
 
-  /// So many channels follow TeamGroup::channel.
-  static constexpr int channels = 32;
+  /// So many channels follow TeamGroup::channel: those of the collectives, and one of what the runtime compares
+  /// (TeamGather.h).
+  static constexpr int channelsOfCollectives = 32, channels = channelsOfCollectives + 1;
 
   int member() const override { return group_.self; }
   int members() const override { return group_.members(); }

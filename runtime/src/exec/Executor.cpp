@@ -40,6 +40,15 @@ Status Executor::train(std::int64_t first, std::int64_t minibatches) {
   return drain();
 }
 
+Status Executor::gatherFromTeam(const HostedStage& hosted, std::span<const std::uint32_t> own,
+                                std::span<std::uint32_t> all) {
+  hosted.gather->prepare(own);
+  posting_.post(*hosted.gather);
+  if (Status status = posting_.waitFor(*hosted.gather); !status) return status;
+  std::copy(hosted.gather->all().begin(), hosted.gather->all().end(), all.begin());
+  return {};
+}
+
 Status Executor::evaluate(std::int64_t minibatches, BatchSource& data, const Predicted& predicted) {
   run_ = {.first = 0, .minibatches = minibatches};
   evaluationData_ = &data;
@@ -132,7 +141,8 @@ Status Executor::execute(const Action& action) {
   }
   if (setup_.observer) setup_.observer->acted(action, begin, now());
   if (const std::optional<NotFinite> bad = takeNotFinite()) return notFinite(action, *bad);
-  return status;
+  if (!status || !setup_.observer) return status;
+  return setup_.observer->computed(action);
 }
 
 Status Executor::compute(HostedStage& hosted, const Action& action) {

@@ -66,6 +66,10 @@ public:
   /// Replaces the state of every stage by its mean over the replicas (drained pipeline; all ranks call it).
   Status averageState();
 
+  /// Between two actions, by all members of the team of a replica that this rank hosts (HostedStage::gather): `all`
+  /// becomes what each of them has, at least one number, member by member.
+  Status gatherFromTeam(const HostedStage& hosted, std::span<const std::uint32_t> own, std::span<std::uint32_t> all);
+
   /// Gives every weight version, and the state, their initial values: `read` fills in one parameter or state row, which
   /// has the local shape of a part.
   using ReadTensor = std::function<Status(const char* name, Element element, const Shape& shape,

@@ -3,6 +3,7 @@
 
 #include "collectives/TeamWork.h"
 #include "pdcrt/Schedule.h"
+#include "pdcrt/Status.h"
 
 #include <cstdint>
 
@@ -20,6 +21,8 @@ public:
   virtual void begins(const Action&) {}
   /// A computation, or the time spent in a wait.
   virtual void acted(const Action&, double /*begin*/, double /*end*/) {}
+  /// After a computation, before the next action; a failure ends the run.
+  virtual Status computed(const Action&) { return {}; }
   /// A transfer or all-reduce, seen complete when it was awaited.
   virtual void transferred(const Action&, double /*posted*/, double /*completed*/) {}
   /// Called after each action of a training. Returns how many minibatches the run has, which may only shrink.

@@ -5,6 +5,7 @@
 #include "data/Data.h"
 #include "pdcrt/Hash.h"
 #include "pdcrt/Machine.h"
+#include "pdcrt/Places.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -70,6 +71,23 @@ static Status agreeOnWindows(const std::map<int, Message>& hellos) {
   return {};
 }
 
+/// Members compute the same values, and must get the same bits.
+static Status agreeOnDevices(const std::map<int, Message>& hellos, const Schedule& schedule) {
+  const Places places(schedule);
+  const std::map<int, Message>::value_type* first = nullptr; // member 0 of the team
+  for (const auto& hello : hellos) {
+    const Place place = places.at(hello.first);
+    if (place.member == 0) first = &hello;
+    if (!first || hello.second.values[4] == first->second.values[4]) continue;
+    return {Exit::noDevice,
+            "members 0 and " + std::to_string(place.member) + " of the team of rank " + std::to_string(place.rank) +
+                " compute on devices of different kinds (hosts " + first->second.text + " and " + hello.second.text +
+                "): they would not get the same bits",
+            "start the processes of a team, which have neighbouring numbers, on machines of one kind"};
+  }
+  return {};
+}
+
 std::int64_t evaluationInterval(const Schedule& schedule, std::int64_t steps) {
   const std::int64_t period = periodMinibatches(schedule);
   return (steps * std::max<std::int64_t>(1, schedule.minibatchesPerUpdate) + period - 1) / period * period;
@@ -80,6 +98,7 @@ Status agreeOn(const std::map<int, Message>& hellos, const RunOptions& options, 
   std::int64_t samples = -1, evaluationSamples = -1;
   std::map<std::string, std::pair<int, int>> hosts; // ranks, cores
   if (Status status = agreeOnWindows(hellos); !status) return status;
+  if (Status status = agreeOnDevices(hellos, files.schedule); !status) return status;
   for (const auto& [rank, hello] : hellos) {
     if (hello.numbers[2] != files.build)
       return {Exit::invalid,

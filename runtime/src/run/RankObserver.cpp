@@ -41,7 +41,6 @@ void RankRun::skipped(const HostedStage& hosted, std::int64_t update) {
 
 void RankRun::acted(const Action& action, double begin, double end) {
   recorder_.end(end);
-  if (!action.wait) checkpointer_.acted(action);
   if (!options_.traceFile.empty() && done_ == 0) trace_.add(action, begin, end); // after a drain numbers begin again
   if (action.wait) {
     waitSeconds_ += end - begin;

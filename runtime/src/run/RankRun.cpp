@@ -2,6 +2,8 @@
 #include "RankRun.h"
 
 #include "Agreement.h"
+#include "Processor.h"
+#include "checkpoint/EqualMembers.h"
 #include "checkpoint/Resume.h"
 #include "measure/Profile.h"
 #include "pdcrt/Device.h"
@@ -134,6 +136,7 @@ Status RankRun::agree() {
   for (const HostedStage& hosted : executor_.hosted())
     if (hosted.host.replica == 0 && tells())
       for (const OutputRow& row : hosted.stage->outputs) hello.values[2] += row.kind == OutputKind::loss;
+  hello.values[4] = kindOfDevice();
   char host[64] = {};
   ::gethostname(host, sizeof host - 1);
   std::snprintf(hello.text, sizeof hello.text, "%s", host);
@@ -185,7 +188,7 @@ Status RankRun::train() {
   if (!options_.profileFile.empty())
     return profile(executor_, data_, /*copies=*/options_.data.empty() || options_.data == "synthetic", files_.training,
                    options_.graphs, kernelTimes_, options_.profileFile);
-  checkpointer_.begin(executor_.hosted(), executor_.stream(), first_);
+  checkpointer_.begin(executor_, first_);
   const std::int64_t apart = evaluationInterval(files_.schedule, options_.evaluateEvery);
   while (true) {
     const std::int64_t part = apart > 0 ? std::min(apart, minibatches_ - done_) : minibatches_;
@@ -245,6 +248,8 @@ Status RankRun::saveLast() {
 /// Checkpoint, evaluation, weights, measurements.
 Status RankRun::finish() {
   if (!options_.profileFile.empty()) return {};
+  for (const HostedStage& hosted : executor_.hosted())
+    if (Status status = compareMembers(executor_, hosted); !status) return status;
   if (Status status = saveLast(); !status) return status;
   const bool evaluates = !options_.evaluationData.empty() && !stopped_;
   if (evaluates || !options_.exportFolder.empty())

@@ -46,6 +46,7 @@ public:
   void skipped(const HostedStage& hosted, std::int64_t update) override;
   void begins(const Action& action) override { recorder_.begin(action, now()); }
   void acted(const Action& action, double begin, double end) override;
+  Status computed(const Action& action) override { return checkpointer_.computed(action); }
   void transferred(const Action& action, double posted, double completed) override;
   void awaits(const Collective& collective, int number) override { recorder_.await(nameOf(collective.kind), number); }
   void met(const Collective& collective, int number, double begin, double end) override;
