@@ -43,7 +43,7 @@ std::chrono::nanoseconds pollingPatience(int idle, bool awaited, bool sends, int
   constexpr std::chrono::microseconds longest = longestPatience;
   if (!awaited)
     return std::min<std::chrono::microseconds>({longest, sends ? crowd * 200us : longest, idle * crowd * 100us});
-  const int spins = crowd > 1 ? 0 : 20;
+  const int spins = crowd > 1 ? 0 : 100;
   if (idle < spins) return 0ns;
   return std::min<std::chrono::microseconds>(
       {longest, crowd > 1 ? std::max(400us, crowd * 50us) : 200us, (idle - spins + 1) * crowd * 10us});
