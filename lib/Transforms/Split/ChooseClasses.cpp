@@ -120,7 +120,8 @@ Choice Chooser::run() {
       worth.why = "no parameter of it is read in parts only";
     } else if (!worth.chosen) {
       worth.why = "a byte that members tell each other saves no more than " +
-                  std::to_string(static_cast<int>(leastFlopsPerByte)) + " operations, or a byte of parameters";
+                  std::to_string(static_cast<int>(leastFlopsPerByte)) +
+                  " operations, or a third of a byte of parameters";
     }
     if (worth.chosen) take(left_[best]);
     choice_.classes.push_back(std::move(worth));
