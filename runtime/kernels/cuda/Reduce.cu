@@ -51,8 +51,8 @@ struct Fold {
   __device__ static Pack<T, n> elementsOf(const Raw<n>& raw) {
     return std::bit_cast<Pack<T, n>>(raw);
   }
-  __device__ static void finish(Result y, Value value, std::int64_t count) {
-    *y = static_cast<R>(kind == Reduction::mean && count > 0 ? value / static_cast<double>(count) : value);
+  __device__ static void finish(Result y, Value value, std::int64_t divisor) {
+    *y = static_cast<R>(kind == Reduction::sum && divisor > 0 ? value / static_cast<double>(divisor) : value);
   }
 };
 
@@ -125,12 +125,12 @@ struct FoldIntegers {
     return pack;
   }
   /// A mean is that of the sum as the type has it, rounded towards zero.
-  __device__ static void finish(const Result& y, Value value, std::int64_t count) {
+  __device__ static void finish(const Result& y, Value value, std::int64_t divisor) {
     y.set(sums ? value : y.inOrder(value));
-    if (kind != Reduction::mean || count == 0) return;
+    if (kind != Reduction::sum || divisor == 0) return;
     const std::uint64_t sum = y.get();
-    y.set(y.isSigned ? static_cast<std::uint64_t>(static_cast<std::int64_t>(sum) / count)
-                     : sum / static_cast<std::uint64_t>(count));
+    y.set(y.isSigned ? static_cast<std::uint64_t>(static_cast<std::int64_t>(sum) / divisor)
+                     : sum / static_cast<std::uint64_t>(divisor));
   }
 };
 
@@ -139,6 +139,7 @@ struct Loops {
   std::int64_t kept[maxRank], keptStrides[maxRank], reduced[maxRank], reducedStrides[maxRank];
   cuda::Divider byKept[maxRank], byReduced[maxRank];
   std::int64_t results, terms;
+  std::int64_t divisor; ///< of a mean, which else is a sum; 0: none
   std::int64_t reads;   ///< per result: its terms, or packs of them
   bool byWarps;         ///< a warp folds what else a block does
   cuda::SumParts parts; ///< of the reads
@@ -172,7 +173,7 @@ template <class F>
 __device__ void store(const Loops& l, std::int64_t result, std::int64_t part, typename F::Value value,
                       typename F::Value* partial, typename F::Result y) {
   if (l.parts.parts == 1)
-    F::finish(y + result, value, l.terms);
+    F::finish(y + result, value, l.divisor);
   else
     partial[part * l.results + result] = value;
 }
@@ -295,7 +296,7 @@ __global__ void combineParts(Loops l, typename F::Source x, const typename F::Va
     __syncthreads();
     if (warp == 0 && result < l.results) {
       for (int other = 1; other < cuda::warpsPerBlock; ++other) value = F()(value, ofWarps[other][lane]);
-      F::finish(y + result, value, l.terms);
+      F::finish(y + result, value, l.divisor);
     }
     __syncthreads();
   }
@@ -358,13 +359,13 @@ void fold(Stream& q, Loops l, typename F::Source x, typename F::Result y, InPack
   launch(q, l, x, partial, y);
 }
 
-/// Calls f with the kind as a constant.
+/// Calls f with the kind as a constant; a mean is a sum with a divisor.
 template <class F>
 void withKind(Reduction kind, const F& f) {
   using Kind = Reduction;
   switch (kind) {
-  case Kind::sum: return f(std::integral_constant<Kind, Kind::sum>());
-  case Kind::mean: return f(std::integral_constant<Kind, Kind::mean>());
+  case Kind::sum:
+  case Kind::mean: return f(std::integral_constant<Kind, Kind::sum>());
   case Kind::max: return f(std::integral_constant<Kind, Kind::max>());
   case Kind::min: return f(std::integral_constant<Kind, Kind::min>());
   case Kind::product: return f(std::integral_constant<Kind, Kind::product>());
@@ -372,7 +373,8 @@ void withKind(Reduction kind, const F& f) {
 }
 
 template <class T>
-void foldAs(Stream& q, Reduction kind, const Loops& l, const T* x, T* y) {
+void foldAs(Stream& q, Reduction kind, Loops l, const T* x, T* y) {
+  l.divisor = kind == Reduction::mean ? l.terms : 0;
   withKind(kind, [&](auto k) {
     if constexpr (std::is_integral_v<T>)
       fold<FoldIntegers<k.value>>(q, l, {reinterpret_cast<const std::byte*>(x), sizeof(T), std::is_signed_v<T>},
@@ -403,6 +405,7 @@ Loops loopsOf(const Shape& kept, const std::int64_t* keptStrides, const Shape& r
           .byReduced = {},
           .results = kept.elements(),
           .terms = reduced.elements(),
+          .divisor = 0,
           .reads = reduced.elements(),
           .byWarps = false,
           .parts = {}};
