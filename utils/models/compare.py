@@ -1,10 +1,10 @@
 #!/usr/bin/python3
 """Trains networks with pdc and with PyTorch, and compares losses and gradients.
 
-    compare.py [NAME…] [--full] [--stages=1,3] [--quick] [--negative] [--build=build/release] [--work=DIR]
+    compare.py [NAME…] [--full] [--stages=1,3] [--teams=1] [--quick] [--negative] [--build=build/release] [--work=DIR]
 
-Each network, small, is exported in training mode, compiled to 1 and 3 stages with 1f1b-flush, built, and trained for 10
-steps. The norm-wise error of the losses, and of the gradient of every parameter in the first step, against PyTorch in f64
+Each network, small, is exported in training mode, compiled to 1 and 3 stages with 1f1b-flush, each of which a team of so
+many members divides (--split=tp:N,all), built, and trained for 10 steps. The norm-wise error of the losses, and of the gradient of every parameter in the first step, against PyTorch in f64
 may be 3 times PyTorch's own in f32, the largest of three runs that differ in rounding (reference.py; 1e-6 where that is
 smaller). No ReLU of the first step is near its kink (kinks.py). Without names: two networks; with --full: all.
 --quick compares the first minibatch's loss and gradients as pdc-eval computes them, without compiling; --inference does so
@@ -16,7 +16,6 @@ import json
 import os
 import pathlib
 import re
-import struct
 import subprocess
 import sys
 import tempfile
@@ -26,6 +25,8 @@ import onnx
 import torch
 from onnx import numpy_helper
 
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "test" / "EndToEnd" / "Inputs"))
+import exported
 from export import export
 from folded import as_exported
 from networks import NETWORKS, PUBLISHED, build
@@ -48,18 +49,10 @@ def run(command, **more):
 
 
 def tensors(folder):
-    """All f32 and f64 tensors of the safetensors files in `folder`, in f64."""
-    found = {}
-    for path in sorted(folder.glob("*.safetensors")):
-        data = path.read_bytes()
-        (length,) = struct.unpack("<Q", data[:8])
-        for name, entry in json.loads(data[8:8 + length]).items():
-            if entry.get("dtype") in ("F32", "F64"):
-                begin, end = entry["data_offsets"]
-                element = {"F32": "<f4", "F64": "<f8"}[entry["dtype"]]
-                values = numpy.frombuffer(data[8 + length + begin:8 + length + end], element)
-                found[name] = values.reshape(entry["shape"]).astype(numpy.float64)
-    return found
+    """All f32 and f64 tensors of the safetensors files in `folder`, in f64; what members of a team have parts of, whole."""
+    elements = {"F32": "<f4", "F64": "<f8"}
+    return {name: numpy.frombuffer(values, elements[element]).reshape(shape).astype(numpy.float64)
+            for name, (element, shape, values) in exported.tensors(folder).items() if element in elements}
 
 
 def error(value, exact):
@@ -115,15 +108,16 @@ def flags_of(name, size):
     return [f"--loss={loss}", *(["--freeze=^(" + "|".join(map(re.escape, buffers)) + ")$"] if buffers else [])]
 
 
-def train(name, stages, options, folder, model):
-    """Compiled to this many stages."""
-    out = folder / f"stages{stages}"
+def train(name, stages, members, options, folder, model):
+    """Compiled to this many stages, each for a team of so many."""
+    out = folder / f"stages{stages}x{members}"
     run([options.bin / "pdc", "--target=cpu", model, "-o", out, "--replicas=" + ",".join(["1"] * stages), f"--batch={options.batch}",
          "--schedule=1f1b-flush", f"--microbatches={options.microbatches}", "--profile=analytic",
-         f"--optimizer=sgd,lr={options.lr}", *flags_of(name, options.size)])
+         f"--optimizer=sgd,lr={options.lr}", *flags_of(name, options.size),
+         *([f"--devices={stages * members}", f"--split=tp:{members},all"] if members > 1 else [])])
     run(["cmake", "-S", out, "-B", out / "out", "-G", "Ninja", f"-DCMAKE_PREFIX_PATH={options.build.resolve()}"])
     run(["cmake", "--build", out / "out", "--target", "pipeline"])
-    what = f"{name}, {stages} stage{'s' * (stages > 1)}"
+    what = f"{name}, {stages} stage{'s' * (stages > 1)}" + (f", teams of {members}" if members > 1 else "")
     comparison = Comparison(folder)
     comparison.judge_gradients(gradients(out, folder / "data", "off"))
     run([*program(out, folder / "data"), "--steps", options.steps, "--metrics", out / "metrics.jsonl"])
@@ -203,7 +197,8 @@ def compare(name, options, folder):
     reference(name, folder, weights, options)
     if options.quick:
         return evaluate(name, options, folder, model, weights)
-    return all([train(name, int(stages), options, folder, model) for stages in options.stages.split(",")])
+    return all([train(name, int(stages), int(members), options, folder, model)
+                for stages in options.stages.split(",") for members in options.teams.split(",")])
 
 
 def agrees(name, options):
@@ -224,6 +219,7 @@ def main():
     root = pathlib.Path(__file__).resolve().parents[2]
     parser.add_argument("--build", type=pathlib.Path, default=root / "build" / "release")
     parser.add_argument("--stages", default="1,3")
+    parser.add_argument("--teams", default="1", help="members of the team that divides each stage")
     parser.add_argument("--full", action="store_true", help="all networks")
     parser.add_argument("--quick", action="store_true", help="gradients of one minibatch, by the interpreter")
     parser.add_argument("--negative", action="store_true", help="train with other samples too, which must be noticed")
