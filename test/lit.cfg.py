@@ -2,7 +2,7 @@
 #
 # Substitutions: %shared (data too large for the repository), %source, %build, %python (one that may have torch, onnx).
 # Features, for REQUIRES: shared-data, torch, onnx, PIL, onnx-testdata, mpirun, chromium, sanitizer, x86_64 (this processor),
-# newer-torch, exporters, tensorboard (utils/venv torch, exporters and tensorboard have made them), namespaces (hosts on this machine: root), nvcc (the runtime for CUDA was built), long-runs (where PDC_TEST_ROUNDS is set, as by utils/check --full).
+# newer-torch, exporters, tensorboard (utils/venv torch, exporters and tensorboard have made them), namespaces (hosts on this machine: root), nvcc (the runtime for CUDA was built), thorough (where PDC_TEST_THOROUGH is set, as by utils/check --thorough), long-runs (where PDC_TEST_ROUNDS is set, as by utils/check --full).
 import os
 import platform
 import runpy
@@ -62,6 +62,8 @@ if shutil.which("mpirun"):
     config.available_features.add("mpirun")
 if not runpy.run_path(os.path.join(site["source_dir"], "utils/experiments/hosts.py"))["missing"]():
     config.available_features.add("namespaces")
+if "PDC_TEST_THOROUGH" in os.environ:
+    config.available_features.add("thorough")
 if "PDC_TEST_ROUNDS" in os.environ:
     config.available_features.add("long-runs")
 if platform.machine() == "x86_64":
