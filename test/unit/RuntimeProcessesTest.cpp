@@ -273,7 +273,7 @@ TEST(Rank, DISABLED_SleepsUntilItIsRung) {
       [&] {
         for (const int idle : {1, 20, 100}) EXPECT_EQ(transport->patience(idle, /*awaited=*/false), rarely);
         EXPECT_EQ(transport->patience(1, /*awaited=*/true), crowd > 1 ? rarely : 0ms) << "no bell is as fast";
-        EXPECT_EQ(transport->patience(20, /*awaited=*/true), rarely);
+        EXPECT_EQ(transport->patience(100, /*awaited=*/true), rarely);
       },
       [&](int idle) {
         const auto limit = transport->patience(idle, /*awaited=*/false);

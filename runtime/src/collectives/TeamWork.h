@@ -46,7 +46,7 @@ public:
   ~TeamWork() override;
 
   /// So many channels follow TeamGroup::channel: those of the collectives, and one of what the runtime compares
-  /// (TeamGather.h).
+  /// (MemberGather.h).
   static constexpr int channelsOfCollectives = 32, channels = channelsOfCollectives + 1;
 
   int member() const override { return group_.self; }

@@ -6,7 +6,7 @@
 #include "GradientFlow.h"
 #include "TiedParameters.h"
 #include "Weights.h"
-#include "collectives/TeamGather.h"
+#include "collectives/MemberGather.h"
 #include "pdcrt/LossScale.h"
 #include "pdcrt/Optimizer.h"
 #include "pdcrt/Schedule.h"
@@ -26,8 +26,8 @@ struct HostedStage {
   int member = 0, members = 1; ///< of the team that computes it
   Routing routing;             ///< of the stage's minibatches
   std::shared_ptr<const void> kernels;
-  std::unique_ptr<Team> team;         ///< null: the stage is computed by one process
-  std::unique_ptr<TeamGather> gather; ///< null where there are no other members
+  std::unique_ptr<Team> team;           ///< null: the stage is computed by one process
+  std::unique_ptr<MemberGather> gather; ///< null where there are no other members
 
   // Weights and their updates.
   std::unique_ptr<Optimizer> optimizer;

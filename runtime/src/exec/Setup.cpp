@@ -274,7 +274,7 @@ Status Executor::joinTeam(HostedStage& hosted, const std::vector<Collective>& co
         .processes = {}, .self = hosted.member, .channel = teamChannel(*setup_.schedule) + place * TeamWork::channels};
     for (int member = 0; member < hosted.members; ++member)
       group.processes.push_back(places_.process(hosted.host, member));
-    hosted.gather = std::make_unique<TeamGather>(group);
+    hosted.gather = std::make_unique<MemberGather>(group);
     hosted.team = std::make_unique<TeamWork>(std::move(group), collectives, *setup_.communicator, setup_.observer);
   }
   stream_.join(hosted.team.get());

@@ -1,15 +1,15 @@
-#include "TeamGather.h"
+#include "MemberGather.h"
 
 #include <algorithm>
 #include <utility>
 
 namespace pdcrt {
 
-TeamGather::TeamGather(TeamGroup group) : group_(std::move(group)) {
+MemberGather::MemberGather(TeamGroup group) : group_(std::move(group)) {
   transfers_.resize(2 * (group_.processes.size() - 1));
 }
 
-void TeamGather::prepare(std::span<const std::uint32_t> own) {
+void MemberGather::prepare(std::span<const std::uint32_t> own) {
   const auto placeOf = [&](int member) { return static_cast<std::size_t>(member) * own.size(); };
   all_.resize(placeOf(group_.members()));
   std::copy(own.begin(), own.end(), &all_[placeOf(group_.self)]);

@@ -10,10 +10,10 @@
 
 namespace pdcrt {
 
-class TeamGather : public Work {
+class MemberGather : public Work {
 public:
   /// Has the last of TeamWork::channels for itself.
-  explicit TeamGather(TeamGroup group);
+  explicit MemberGather(TeamGroup group);
 
   /// Before posting: what this member has. All members have as many.
   void prepare(std::span<const std::uint32_t> own);
