@@ -157,6 +157,11 @@ std::vector<std::string> pdc::groupNames(const Graph& graph) {
   return names;
 }
 
+double pdc::estimatedMs(const Operation& operation, const DeviceKind& device) {
+  const Cost cost = costOf(operation);
+  return 1e3 * std::max(cost.flops / device.f32Flops, cost.bytes / device.memoryBandwidthBytesPerS);
+}
+
 Profile pdc::analyticProfile(const Graph& graph, const DeviceKind& device, const std::string& version) {
   Profile profile{.version = version,
                   .source = "analytic",
@@ -170,8 +175,7 @@ Profile pdc::analyticProfile(const Graph& graph, const DeviceKind& device, const
   for (const auto& operation : graph.operations()) {
     if (operation->group < 0) continue;
     GroupTimes& times = profile.groups[static_cast<std::size_t>(operation->group)];
-    const Cost cost = costOf(*operation);
-    const double ms = 1e3 * std::max(cost.flops / device.f32Flops, cost.bytes / device.memoryBandwidthBytesPerS);
+    const double ms = estimatedMs(*operation, device);
     (operation->phase == Phase::forward         ? times.forwardMs
      : operation->phase == Phase::inputGradient ? times.inputGradientMs
                                                 : times.weightGradientMs) += ms;

@@ -39,6 +39,8 @@ static void describeStages(const CostGraph& graph, const Partition& partition, c
     stage.inputGradientMs = from.inputGradientMs;
     stage.weightGradientMs = from.weightGradientMs;
     stage.updateMs = from.updateMs;
+    stage.forwardTeamMs = from.forwardTeamMs;
+    stage.backwardTeamMs = from.backwardTeamMs;
     stage.allReduceCoreMs = from.allReduceCoreMs;
     stage.allReduceMs = from.allReduceMs;
     stage.exposedSyncMs = from.exposedSyncMs;

@@ -98,6 +98,8 @@ static PipelineStage sumOf(const CostGraph& graph, const PartitionStage& part) {
     stage.forwardMs += node.forwardMs;
     stage.inputGradientMs += node.inputGradientMs;
     stage.weightGradientMs += node.weightGradientMs;
+    stage.forwardTeamMs += node.forwardTeamMs;
+    stage.backwardTeamMs += node.backwardTeamMs;
     stage.updateMs += node.updateMs + (part.replicas > 1 ? node.lateUpdateMs : 0);
     stage.bytes.parameters += node.parameterBytes;
     stage.bytes.frozen += node.frozenBytes;
@@ -108,7 +110,10 @@ static PipelineStage sumOf(const CostGraph& graph, const PartitionStage& part) {
     workspace = std::max(workspace, node.workspaceBytes);
   }
   stage.bytes.scratch = scratch + workspace;
-  if (part.recompute) stage.inputGradientMs += stage.forwardMs;
+  if (part.recompute) {
+    stage.inputGradientMs += stage.forwardMs;
+    stage.backwardTeamMs += stage.forwardTeamMs;
+  }
   return stage;
 }
 
@@ -198,8 +203,8 @@ Pipeline pdc::pipelineOf(const CostGraph& graph, const Machine& machine, const P
   addCoreTimes(pipeline, machine);
   for (std::size_t s = 0; s < pipeline.stages.size(); ++s) {
     PipelineStage& stage = pipeline.stages[s];
-    for (double* ms :
-         {&stage.forwardMs, &stage.inputGradientMs, &stage.weightGradientMs, &stage.updateMs, &stage.allReduceCoreMs})
+    for (double* ms : {&stage.forwardMs, &stage.inputGradientMs, &stage.weightGradientMs, &stage.updateMs,
+                       &stage.allReduceCoreMs, &stage.forwardTeamMs, &stage.backwardTeamMs})
       *ms /= speeds[s];
   }
   std::optional<StageBuckets> buckets; // few plans have such a stage

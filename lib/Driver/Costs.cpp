@@ -1,6 +1,7 @@
 #include "Costs.h"
 
 #include "Measure.h"
+#include "pdc/Analysis/TeamTimes.h"
 
 #include <algorithm>
 
@@ -35,5 +36,8 @@ Expected<Costs> pdc::costsOf(PassContext& context, const CompileOptions& options
   Expected<CostGraph> graph =
       costGraphOf(*context.module.findGraph("main"), provenance.model, *profile, costOptions, context.diags);
   if (!graph) return failure;
+  if (!options.split.isNone())
+    addTeamTimes(*graph, *context.module.findGraph("main"), *profile,
+                 {.device = request.machines.device, .link = request.devices.levels[0]}, splitBackward);
   return Costs{std::move(*profile), std::move(*graph)};
 }

@@ -25,6 +25,8 @@ std::string pdc::toJson(const CostGraph& graph) {
     if (node.lateUpdateMs > 0) object["late_update_ms"] = node.lateUpdateMs;
     if (node.handoverBytes > 0) object["handover_bytes"] = node.handoverBytes;
     if (node.frozenBytes > 0) object["frozen_bytes"] = node.frozenBytes;
+    if (node.forwardTeamMs > 0) object["forward_team_ms"] = node.forwardTeamMs;
+    if (node.backwardTeamMs > 0) object["backward_team_ms"] = node.backwardTeamMs;
     if (node.colour >= 0) object["colour"] = node.colour;
     nodes.push_back(std::move(object));
   }
@@ -51,7 +53,7 @@ std::string pdc::toJson(const CostGraph& graph) {
 static CostNode readNode(const JsonNode& json) {
   json.allow({"name", "forward_ms", "input_gradient_ms", "weight_gradient_ms", "update_ms", "parameter_bytes",
               "gradient_bytes", "saved_bytes", "scratch_bytes", "workspace_bytes", "handover_bytes", "colour",
-              "late_update_ms", "frozen_bytes"});
+              "late_update_ms", "frozen_bytes", "forward_team_ms", "backward_team_ms"});
   CostNode node;
   node.name = json["name"].text();
   node.forwardMs = json["forward_ms"].nonNegative();
@@ -59,6 +61,8 @@ static CostNode readNode(const JsonNode& json) {
   node.weightGradientMs = optionalNumber(json, "weight_gradient_ms");
   node.updateMs = optionalNumber(json, "update_ms");
   node.lateUpdateMs = optionalNumber(json, "late_update_ms");
+  node.forwardTeamMs = optionalNumber(json, "forward_team_ms");
+  node.backwardTeamMs = optionalNumber(json, "backward_team_ms");
   node.parameterBytes = optionalBytes(json, "parameter_bytes");
   node.gradientBytes = optionalBytes(json, "gradient_bytes", node.parameterBytes);
   node.savedBytes = optionalBytes(json, "saved_bytes");

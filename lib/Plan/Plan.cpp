@@ -33,6 +33,8 @@ static ordered_json toObject(const PlanStage& stage) {
   if (stage.recompute) object["recompute"] = true;
   if (stage.tensorParallel != 1) object["tensor_parallel"] = stage.tensorParallel;
   if (!stage.split.isNone()) object["split"] = toText(stage.split);
+  if (stage.forwardTeamMs != 0) object["forward_team_ms"] = stage.forwardTeamMs;
+  if (stage.backwardTeamMs != 0) object["backward_team_ms"] = stage.backwardTeamMs;
   if (stage.allReduceCoreMs != 0) object["all_reduce_core_ms"] = stage.allReduceCoreMs;
   if (stage.exposedSyncMs != 0) object["exposed_sync_ms"] = stage.exposedSyncMs;
   for (const GradientBucket& bucket : stage.buckets)
@@ -163,7 +165,9 @@ static PlanStage readStage(const JsonNode& json, std::set<std::int64_t>& seenNod
               "choices",
               "nest",
               "reduced_bytes",
-              "all_reduce_core_ms"});
+              "all_reduce_core_ms",
+              "forward_team_ms",
+              "backward_team_ms"});
   PlanStage stage;
   for (const JsonNode& element : json["nodes"].elements()) {
     stage.nodes.push_back(element.integer(0, INT64_MAX));
@@ -179,6 +183,8 @@ static PlanStage readStage(const JsonNode& json, std::set<std::int64_t>& seenNod
   stage.inputGradientMs = json["input_gradient_ms"].nonNegative();
   stage.weightGradientMs = json["weight_gradient_ms"].nonNegative();
   stage.updateMs = optionalNumber(json, "update_ms");
+  stage.forwardTeamMs = optionalNumber(json, "forward_team_ms");
+  stage.backwardTeamMs = optionalNumber(json, "backward_team_ms");
   stage.allReduceMs = optionalNumber(json, "all_reduce_ms");
   stage.parameterBytes = optionalBytes(json, "parameter_bytes");
   stage.gradientBytes = optionalBytes(json, "gradient_bytes", stage.parameterBytes);

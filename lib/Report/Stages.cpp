@@ -50,9 +50,12 @@ static std::string loadBar(const ReportData& data, int s, double fullMs) {
     if (*pattern) body += box(x, 0, length, height, pattern, hover);
     x += length;
   };
-  part(stage.forwardMs, "f", "", "forward");
-  part(stage.inputGradientMs, "i", "", "input gradient");
-  part(stage.weightGradientMs, "w", "hatch", "weight gradient");
+  part(stage.forwardMs - stage.forwardTeamMs, "f", "", "forward");
+  const double gradientsMs = stage.inputGradientMs + stage.weightGradientMs;
+  const double computed = gradientsMs > 0 ? 1 - stage.backwardTeamMs / gradientsMs : 0;
+  part(computed * stage.inputGradientMs, "i", "", "input gradient");
+  part(computed * stage.weightGradientMs, "w", "hatch", "weight gradient");
+  part(stage.forwardTeamMs + stage.backwardTeamMs, "m", "", "waits within the team");
   part(stage.updateMs * stage.replicas / static_cast<double>(data.schedule.minibatchesOfUpdate(s)), "u", "", "update");
   return picture(width, height, "load of stage " + std::to_string(s), body);
 }
@@ -80,6 +83,8 @@ static std::string cardOf(const ReportData& data, int s, double fullMs) {
   };
   fact("forward", timeText(stage.forwardMs));
   fact("backward", timeText(stage.inputGradientMs) + " + " + timeText(stage.weightGradientMs));
+  if (const double team = stage.forwardTeamMs + stage.backwardTeamMs; team > 0)
+    fact("of them waits within the team", timeText(team));
   if (stage.updateMs > 0) fact("update", timeText(stage.updateMs));
   if (stage.allReduceMs > 0) fact("all-reduce", timeText(stage.allReduceMs));
   fact("parameters", sizeText(stage.parameterBytes));
@@ -125,8 +130,12 @@ std::string pdc::stagesSection(const ReportData& data) {
     const PlanStage& stage = data.plan.stages[s];
     fullMs = std::max(fullMs, (stage.computeMs() + stage.updateMs) / stage.replicas);
   }
-  std::string body =
-      legend({{"f", "forward"}, {"i", "input gradient"}, {"w hatch", "weight gradient"}, {"u", "update"}});
+  std::vector<std::pair<const char*, const char*>> entries = {
+      {"f", "forward"}, {"i", "input gradient"}, {"w hatch", "weight gradient"}, {"u", "update"}};
+  const auto waits = [](const PlanStage& stage) { return stage.forwardTeamMs + stage.backwardTeamMs > 0; };
+  if (std::any_of(data.plan.stages.begin(), data.plan.stages.end(), waits))
+    entries.insert(entries.end() - 1, {"m", "waits within the team"});
+  std::string body = legend(entries);
   std::size_t shown = std::min(data.plan.stages.size(), most::stages);
   for (std::size_t s = 0; s < shown; ++s) {
     body += cardOf(data, static_cast<int>(s), fullMs);

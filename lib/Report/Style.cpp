@@ -10,13 +10,13 @@ std::string pdc::styleSheet() {
   --accent: #0072b2;
   --forward: #0072b2; --on-forward: #ffffff; --backward: #e69f00; --on-backward: #1c1400; --weight: #f0e442;
   --on-weight: #2a2600;
-  --update: #cc79a7; --reduce: #009e73; --sky: #56b4e9; --grey: #9aa1a9; --bad: #b5400a; --hatch: rgba(0,0,0,.34);
+  --update: #cc79a7; --team: #d55e00; --reduce: #009e73; --sky: #56b4e9; --grey: #9aa1a9; --bad: #b5400a; --hatch: rgba(0,0,0,.34);
   --wait: #c3c8ce; }
 @media (prefers-color-scheme: dark) { :root {
   --page: #15171a; --card: #1d2024; --ink: #e7e9ec; --dim: #a2a9b1; --line: #363b41; --faint: #282c31;
   --accent: #56b4e9;
   --forward: #3f9bd6; --on-forward: #06121b; --backward: #e69f00; --weight: #f0e442; --update: #d692b8;
-  --reduce: #1fb88c;
+  --team: #ec7420; --reduce: #1fb88c;
   --sky: #8fd0f5; --grey: #7d858e; --bad: #ff8a4c; --hatch: rgba(0,0,0,.45); --wait: #555c64; } }
 * { box-sizing: border-box; }
 body { margin: 0; background: var(--page); color: var(--ink);
@@ -61,6 +61,7 @@ svg .n { font-size: 10.5px; pointer-events: none; }
 .f { fill: var(--forward); } .nf { fill: var(--on-forward); } .b, .i { fill: var(--backward); }
   .nb, .ni { fill: var(--on-backward); }
 .w { fill: var(--weight); } .nw { fill: var(--on-weight); } .u { fill: var(--update); } .nu { fill: #2a0c1c; }
+  .m { fill: var(--team); }
   .e { fill: var(--sky); } .ne { fill: #06121b; }
 .a { fill: var(--reduce); } .sf { fill: var(--forward); } .sb { fill: var(--backward); } .sv { fill: var(--grey); }
 .wait { fill: url(#wait); } .hatch { fill: url(#hatch); } .dots { fill: url(#dots); } .cross { fill: url(#cross); }

@@ -86,6 +86,9 @@ int groupCount(const Graph& graph);
 /// What to call each fusion group: the ONNX nodes of its forward operations, in program order.
 std::vector<std::string> groupNames(const Graph& graph);
 
+/// What an operation takes on the device by the roofline model.
+double estimatedMs(const Operation& operation, const DeviceKind& device);
+
 /// Estimates every group by the roofline model (Williams, Waterman and Patterson, CACM 2009): an operation takes the
 /// longer of its floating-point operations at the device's peak and its bytes at the bandwidth of the memory. The
 /// update of a parameter reads the weight and its gradient and writes the weight.

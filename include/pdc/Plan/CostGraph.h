@@ -31,6 +31,8 @@ struct CostNode {
                                    ///< data that it reads first, which waits beside the slot
   double lateUpdateMs = 0;         ///< what an update takes more where replicas add up gradients before it
   std::int64_t frozenBytes = 0;    ///< parameters that never change: no version, gradient or optimizer state
+  /// Of forwardMs, and of the gradients' times: in which the members of a team wait for each other.
+  double forwardTeamMs = 0, backwardTeamMs = 0;
 };
 
 /// A tensor made by `from` and used by the nodes `to`. It is sent once to each stage that uses it. The parts of its

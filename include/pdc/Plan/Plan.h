@@ -42,10 +42,11 @@ struct PlanStage {
   double inputGradientMs = 0;
   double weightGradientMs = 0;
   double updateMs = 0;
-  double allReduceMs = 0;              ///< sync_s of docs/PlannerModels.md: one all-reduce of this stage
-  double allReduceCoreMs = 0;          ///< of updateMs: what its bytes take from the core that computes
-  double exposedSyncMs = 0;            ///< e_s: what of it the backward does not hide when d_s = 0
-  std::vector<GradientBucket> buckets; ///< from which e_s follows; empty where nothing is hidden
+  double forwardTeamMs = 0, backwardTeamMs = 0; ///< of the above: in which members of a team wait for each other
+  double allReduceMs = 0;                       ///< sync_s of docs/PlannerModels.md: one all-reduce of this stage
+  double allReduceCoreMs = 0;                   ///< of updateMs: what its bytes take from the core that computes
+  double exposedSyncMs = 0;                     ///< e_s: what of it the backward does not hide when d_s = 0
+  std::vector<GradientBucket> buckets;          ///< from which e_s follows; empty where nothing is hidden
   std::int64_t parameterBytes = 0;
   std::int64_t gradientBytes = 0;  ///< one set of accumulators
   std::int64_t reducedBytes = 0;   ///< all-reduced: trained parameters, once each; 0 until code is generated

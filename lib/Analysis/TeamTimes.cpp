@@ -1,0 +1,96 @@
+#include "pdc/Analysis/TeamTimes.h"
+
+#include "pdc/IR/Loops.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+
+using namespace pdc;
+
+namespace {
+
+constexpr std::size_t phases = 3;
+
+double& timeOf(CostNode& node, Phase phase) {
+  return phase == Phase::forward         ? node.forwardMs
+         : phase == Phase::inputGradient ? node.inputGradientMs
+                                         : node.weightGradientMs;
+}
+double timeOf(const GroupTimes& times, Phase phase) {
+  return phase == Phase::forward         ? times.forwardMs
+         : phase == Phase::inputGradient ? times.inputGradientMs
+                                         : times.weightGradientMs;
+}
+
+/// How many times as long as the estimate the operations of each group take in each phase.
+class Scales {
+public:
+  Scales(const Graph& graph, const Profile& profile, const DeviceKind& device) : scales_(profile.groups.size()) {
+    const Profile estimate = analyticProfile(graph, device, profile.version);
+    for (std::size_t g = 0; g < scales_.size(); ++g)
+      for (std::size_t p = 0; p < phases; ++p) {
+        const double estimated = timeOf(estimate.groups[g], Phase(p));
+        scales_[g][p] = estimated > 0 ? timeOf(profile.groups[g], Phase(p)) / estimated : 1;
+      }
+  }
+  double of(const Operation& operation) const {
+    return scales_[static_cast<std::size_t>(operation.group)][static_cast<std::size_t>(operation.phase)];
+  }
+
+private:
+  std::vector<std::array<double, phases>> scales_;
+};
+
+bool endsCollective(const Operation& operation) {
+  return operation.def().kind == OpKind::collective && operation.def().split.half != CollectiveHalf::start;
+}
+
+/// The members send their terms, and then the sums; two send each other all that they have.
+int stepsOf(const Reformed& reformed) {
+  return reformed.from.isPartial() && !reformed.to.isSplit() && reformed.members > 2 ? 2 : 1;
+}
+
+} // namespace
+
+std::int64_t pdc::bytesSentOverTeam(const Operation& operation) {
+  if (!endsCollective(operation)) return 0;
+  const Reformed reformed = operation.def().split.forms(operation);
+  const std::int64_t own = operation.operand(0)->type().bytes(), others = reformed.members - 1;
+  if (reformed.from.isWhole()) return 0; // each takes its part of what it has
+  if (reformed.from.isPartial()) return (reformed.to.isSplit() ? 1 : 2) * own * others / reformed.members;
+  return reformed.to.isSplit() ? own * others / reformed.members : own * others;
+}
+
+void pdc::addTeamTimes(CostGraph& cost, const Graph& graph, const Profile& profile, const TeamDevices& team,
+                       bool splitBackward) {
+  const auto& [device, link] = team;
+  const Scales scales(graph, profile, device);
+  const auto partOf = [&](Phase phase) {
+    return phase == Phase::weightGradient && !splitBackward ? Phase::inputGradient : phase;
+  };
+  // What has been computed so far in each part of the program, and when the starts came.
+  std::array<double, phases> computedMs = {};
+  std::map<const Value*, double> startedMs;
+  for (const auto& operation : graph.operations()) {
+    if (operation->group < 0) continue;
+    double& now = computedMs[static_cast<std::size_t>(partOf(operation->phase))];
+    if (operation->def().kind != OpKind::collective) {
+      now += scales.of(*operation) * estimatedMs(*operation, device);
+      continue;
+    }
+    if (operation->def().split.half == CollectiveHalf::start) startedMs[operation->result()] = now;
+    const auto bytes = static_cast<double>(bytesSentOverTeam(*operation));
+    if (bytes == 0) continue;
+    double hiddenMs = 0;
+    if (operation->def().split.half == CollectiveHalf::finish)
+      if (const auto start = startedMs.find(operation->operand(1)); start != startedMs.end())
+        hiddenMs = now - start->second;
+    const double linkMs =
+        1e3 * (stepsOf(operation->def().split.forms(*operation)) * link.latencyS + bytes / link.bandwidthBytesPerS);
+    const double ms = std::max(0.0, linkMs - hiddenMs) + 1e3 * 2 * bytes * device.coreSPerByte;
+    CostNode& node = cost.nodes[static_cast<std::size_t>(operation->group)];
+    timeOf(node, operation->phase) += ms;
+    (operation->phase == Phase::forward ? node.forwardTeamMs : node.backwardTeamMs) += ms;
+  }
+}
