@@ -77,6 +77,21 @@ train_mpi() {
     { cat "$WORK/$export.log" >&2; fail "mpirun -n $ranks $folder $*"; }
 }
 
+# train_tcp PROCESSES FOLDER EXPORT FLAGS…: the same over TCP, with processes that are started one by one.
+train_tcp() {
+  local processes=$1 folder=$2 export=$3 rank port started=()
+  shift 3
+  port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+  for ((rank = 0; rank < processes; ++rank)); do
+    PDC_RANK=$rank PDC_WORLD_SIZE=$processes PDC_MASTER=127.0.0.1:$port "$WORK/$folder/out/pipeline" \
+      --data "$WORK/data" --export-weights "$WORK/$export" "$@" >"$WORK/$export.$rank.log" 2>&1 &
+    started+=($!)
+  done
+  for rank in "${!started[@]}"; do
+    wait "${started[rank]}" || { cat "$WORK/$export".*.log >&2; fail "$processes processes over TCP, $folder $*"; }
+  done
+}
+
 # same A B: two folders of exported weights hold the same bytes.
 same() {
   [ -n "$(ls -A "$WORK/$1")" ] || fail "$1 is empty"

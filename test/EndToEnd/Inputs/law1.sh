@@ -5,7 +5,7 @@
 # under all schedules, the others under one. RECOMPUTE=yes: the last one also with stages that compute their forward again.
 # With PDC_TEST_ROUNDS: every cut into 1 to 4 stages under all schedules, and every CUT with recomputation. $FLAGS: further
 # flags of pdc, that change the training. $THREADS: OpenMP threads of every stage. $TEAM: members of the team that FLAGS divides
-# each stage over; then the last cut also runs over MPI, with a process for each member.
+# each stage over; then the last cut also runs over MPI and TCP, with a process for each member.
 set -euo pipefail
 network=$1
 shift
@@ -49,10 +49,13 @@ try() {
       fail "$network cut at $cut${2:+ with $2}, $schedule: $(cat "$WORK/compared")"
     echo "$network cut at $cut${2:+ with $2}, $schedule: the bits of the uncut program, $(cat "$WORK/compared")"
     [ "$members" -gt 1 ] && [ "$cut" = "$last" ] && [ "$schedule" = zb-h1 ] || continue
-    train_mpi $(((${#commas} + 2) * members)) "$name" weights-mpi --dir "$WORK/$name-$schedule" --steps 20 --seed 5 --sync-sends \
-      --metrics "$WORK/weights-mpi.jsonl"
-    compare weights-mpi >"$WORK/compared" || fail "$network cut at $cut over MPI: $(cat "$WORK/compared")"
-    echo "$network cut at $cut, $schedule over MPI: the bits of the uncut program, $(cat "$WORK/compared")"
+    for way in mpi tcp; do
+      flags=(--dir "$WORK/$name-$schedule" --steps 20 --seed 5 --metrics "$WORK/weights-$way.jsonl")
+      [ $way = tcp ] || flags+=(--sync-sends)
+      train_$way $(((${#commas} + 2) * members)) "$name" weights-$way "${flags[@]}"
+      compare weights-$way >"$WORK/compared" || fail "$network cut at $cut over $way: $(cat "$WORK/compared")"
+      echo "$network cut at $cut, $schedule over $way: the bits of the uncut program, $(cat "$WORK/compared")"
+    done
   done
 }
 
