@@ -6,6 +6,7 @@ PAGE = pathlib.Path(__file__).resolve().parent.parent.parent / "docs/Reliability
 WATCHDOG = 8  # seconds
 CUT_WATCHDOG = 20  # TCP sends again after up to twice the time that a link was cut
 KILLED = ["1-1-1", "2-1", "2-2"]
+DIVIDED = "1-1-tp2"  # each stage over a team of two
 EVERY, AFTER = 10, 4  # steps between checkpoints, where their cost is measured; those of them in which one is taken and written
 
 
@@ -33,6 +34,14 @@ def rows_of(state):
         wrong("did not end with 75, name the rank, or resume to the same bits", kills)
         row("… until every process was gone: median, longest",
             f"{statistics.median(seconds(kills)):.2f} s, {max(seconds(kills)):.2f} s", "≤ 10 s", max(seconds(kills)) <= 10)
+    kind = "member"
+    if members := state.of("member"):
+        row("`kill -9` of a random member of two stages' teams of 2: runs", str(len(members)), "50", len(members) >= 50)
+        row("… during training, resumed from a checkpoint",
+            f"{sum(o.get('action') is not None for o in members)}, {sum(o.get('from', 0) > 0 for o in members)}")
+        wrong("did not end with 75, name the process, or resume to the same bits", members)
+        row("… until every process was gone: median, longest",
+            f"{statistics.median(seconds(members)):.2f} s, {max(seconds(members)):.2f} s", "≤ 10 s", max(seconds(members)) <= 10)
     kind = "stop"
     if stops := state.of("stop"):
         row(f"SIGSTOP of a rank for 1 to 60 s, watchdog {WATCHDOG} s: runs", str(len(stops)), "50", len(stops) >= 50)
@@ -98,9 +107,9 @@ def rows_of(state):
 
 
 # How the first row of each kind begins; its other rows begin with "…".
-FIRST_ROW = {"kill": "`kill -9`", "stop": "SIGSTOP", "restart": "two kills", "link": "two hosts", "disk": "checkpoints on a disk",
-             "data": "a file of the data set", "files": "10,000 damaged", "models": "random models", "plans": "random plans",
-             "overhead": "checkpoints of"}
+FIRST_ROW = {"kill": "`kill -9` of a random rank", "member": "`kill -9` of a random member", "stop": "SIGSTOP", "restart": "two kills",
+             "link": "two hosts", "disk": "checkpoints on a disk", "data": "a file of the data set", "files": "10,000 damaged",
+             "models": "random models", "plans": "random plans", "overhead": "checkpoints of"}
 
 
 def kind_of(name):
