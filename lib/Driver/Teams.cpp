@@ -40,9 +40,7 @@ Expected<Cluster> pdc::teamsOf(const Cluster& machines, const TeamSplit& split, 
     group.count /= members;
   }
   // A team keeps as many cores busy as it has members.
-  auto share = [&](DeviceKind& device) {
-    if (device.cores > 0) device.cores = std::max<std::int64_t>(device.cores / members, 1);
-  };
+  auto share = [&](DeviceKind& device) { device.cores = teamsAtOnce(device.cores, split); };
   share(teams.device);
   for (DeviceGroup& group : teams.devices) share(group.device);
   return teams;

@@ -1,8 +1,13 @@
 #include "pdc/Plan/TeamSplit.h"
 
+#include <algorithm>
 #include <charconv>
 
 using namespace pdc;
+
+std::int64_t pdc::teamsAtOnce(std::int64_t cores, const TeamSplit& split) {
+  return cores > 0 ? std::max<std::int64_t>(cores / split.members, 1) : 0;
+}
 
 std::string pdc::toText(const TeamSplit& split) {
   if (split.isNone()) return "none";

@@ -47,12 +47,13 @@ pdcrt::Times pdc::timesOf(const Plan& plan, bool ownLinks) {
     };
   }
   // The devices of one innermost component share its cores; so do all of a flat cluster.
+  const TeamSplit split = plan.stages.empty() ? TeamSplit() : plan.stages[0].split; // all have teams of one size
   std::int64_t together = plan.cluster.levels.empty() ? 1 : plan.cluster.levels[0].count;
   for (std::size_t r = 0; r < plan.ranks.size(); ++r) {
     auto group = static_cast<std::size_t>(network->leafOf(static_cast<int>(r)) / together);
     if (times.groupCores.size() <= group) times.groupCores.resize(group + 1, 0);
-    times.groupCores[group] =
-        static_cast<int>(plan.cluster.deviceAt(static_cast<std::int64_t>(group) * together).cores);
+    const std::int64_t cores = plan.cluster.deviceAt(static_cast<std::int64_t>(group) * together).cores;
+    times.groupCores[group] = static_cast<int>(teamsAtOnce(cores, split));
     times.coreGroup.push_back(static_cast<int>(group));
   }
   return times;

@@ -214,6 +214,15 @@ TEST(Simulator, RanksOfAServerShareItsCores) {
   EXPECT_NEAR(simulated(plan, {3, 2, 1, 0}), 6, 1e-6); // two stages of 3 ms on each core
 }
 
+TEST(Simulator, ATeamTakesACoreForEachMember) {
+  Plan plan = planOf({{}, {}}, {{"server", 2, 1e12, 0}});
+  for (PlanStage& stage : plan.stages) stage.split.members = 2;
+  for (const auto& [cores, ms] : {std::pair(0, 3.0), {4, 3.0}, {3, 6.0}, {2, 6.0}, {1, 6.0}}) {
+    plan.cluster.device.cores = cores;
+    EXPECT_NEAR(simulated(plan, {1, 0}), ms, 1e-6) << cores;
+  }
+}
+
 // Whatever a rank does with its time is told, and the parts add up.
 TEST(Simulator, TellsWhereTheTimeWent) {
   Plan plan =

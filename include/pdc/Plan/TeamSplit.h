@@ -1,6 +1,7 @@
 // How a stage is divided over the team of devices that computes each of its replicas.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 
@@ -13,6 +14,10 @@ struct TeamSplit {
   bool isNone() const { return members == 1; }
   friend bool operator==(const TeamSplit&, const TeamSplit&) = default;
 };
+
+/// Teams that `cores` cores, which several devices share, can compute for at once: at least one. 0 where each device
+/// has cores of its own, as `cores` is then.
+std::int64_t teamsAtOnce(std::int64_t cores, const TeamSplit& split);
 
 /// "none", "tp:2" (tensor parallelism over two members), "tp:2,all".
 std::string toText(const TeamSplit& split);
