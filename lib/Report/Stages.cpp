@@ -84,7 +84,7 @@ static std::string cardOf(const ReportData& data, int s, double fullMs) {
   fact("forward", timeText(stage.forwardMs));
   fact("backward", timeText(stage.inputGradientMs) + " + " + timeText(stage.weightGradientMs));
   if (const double team = stage.forwardTeamMs + stage.backwardTeamMs; team > 0)
-    fact("of them waits within the team", timeText(team));
+    fact("waits within the team", timeText(team));
   if (stage.updateMs > 0) fact("update", timeText(stage.updateMs));
   if (stage.allReduceMs > 0) fact("all-reduce", timeText(stage.allReduceMs));
   fact("parameters", sizeText(stage.parameterBytes));

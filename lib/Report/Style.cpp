@@ -10,8 +10,8 @@ std::string pdc::styleSheet() {
   --accent: #0072b2;
   --forward: #0072b2; --on-forward: #ffffff; --backward: #e69f00; --on-backward: #1c1400; --weight: #f0e442;
   --on-weight: #2a2600;
-  --update: #cc79a7; --team: #d55e00; --reduce: #009e73; --sky: #56b4e9; --grey: #9aa1a9; --bad: #b5400a; --hatch: rgba(0,0,0,.34);
-  --wait: #c3c8ce; }
+  --update: #cc79a7; --team: #d55e00; --reduce: #009e73; --sky: #56b4e9; --grey: #9aa1a9; --bad: #b5400a;
+  --hatch: rgba(0,0,0,.34); --wait: #c3c8ce; }
 @media (prefers-color-scheme: dark) { :root {
   --page: #15171a; --card: #1d2024; --ink: #e7e9ec; --dim: #a2a9b1; --line: #363b41; --faint: #282c31;
   --accent: #56b4e9;

@@ -31,7 +31,7 @@ struct CostNode {
                                    ///< data that it reads first, which waits beside the slot
   double lateUpdateMs = 0;         ///< what an update takes more where replicas add up gradients before it
   std::int64_t frozenBytes = 0;    ///< parameters that never change: no version, gradient or optimizer state
-  /// Of forwardMs, and of the gradients' times: in which the members of a team wait for each other.
+  /// The share of forwardMs, and of the gradients' times, in which members of a team wait for each other.
   double forwardTeamMs = 0, backwardTeamMs = 0;
 };
 

@@ -42,7 +42,7 @@ struct PlanStage {
   double inputGradientMs = 0;
   double weightGradientMs = 0;
   double updateMs = 0;
-  double forwardTeamMs = 0, backwardTeamMs = 0; ///< of the above: in which members of a team wait for each other
+  double forwardTeamMs = 0, backwardTeamMs = 0; ///< share of the above in which members of a team wait
   double allReduceMs = 0;                       ///< sync_s of docs/PlannerModels.md: one all-reduce of this stage
   double allReduceCoreMs = 0;                   ///< of updateMs: what its bytes take from the core that computes
   double exposedSyncMs = 0;                     ///< e_s: what of it the backward does not hide when d_s = 0

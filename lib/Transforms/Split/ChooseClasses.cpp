@@ -30,7 +30,7 @@ private:
   }
   bool isNeededWhole(const AxisClass& axisClass, const Value* value) const;
   double ratioOf(const SplitClass& worth) const {
-    return (worth.flops / leastFlopsPerByte + static_cast<double>(worth.parameterBytes) / leastParameterBytesPerByte) /
+    return (worth.flops / leastFlopsPerByte + memoryOfParameterByte * static_cast<double>(worth.parameterBytes)) /
            std::max<double>(1, static_cast<double>(worth.communicatedBytes));
   }
   void take(const AxisClass& axisClass);
@@ -121,7 +121,7 @@ Choice Chooser::run() {
     } else if (!worth.chosen) {
       worth.why = "a byte that members tell each other saves no more than " +
                   std::to_string(static_cast<int>(leastFlopsPerByte)) +
-                  " operations, or a third of a byte of parameters";
+                  " operations, or a byte of memory for parameters, gradients and velocities";
     }
     if (worth.chosen) take(left_[best]);
     choice_.classes.push_back(std::move(worth));

@@ -6,11 +6,11 @@
 
 namespace pdc {
 
-/// A class is divided if it takes so many floating-point operations off a member, or so many bytes of parameters, per
-/// byte that it makes the member send and receive. Fixed numbers, so that no measurement changes bits. Between two
+/// A class is divided if it takes so many floating-point operations off a member, or a byte of memory for parameters,
+/// per byte that it makes the member send and receive. Fixed numbers, so that no measurement changes bits. Between two
 /// processes of one machine a byte takes the time of some 100 operations; a transformer's block with 171 features
-/// passes for two members. A byte of a parameter has a gradient and, with momentum, a velocity beside it: three bytes.
-inline constexpr double leastFlopsPerByte = 256, leastParameterBytesPerByte = 1.0 / 3;
+/// passes for two members. A byte of a parameter has one of a gradient and, with momentum, one of a velocity beside it.
+inline constexpr double leastFlopsPerByte = 256, memoryOfParameterByte = 3;
 
 /// The divisions of operations and the forms of parameters.
 struct Choice {

@@ -17,7 +17,7 @@ public:
 
   /// Before posting: what this member has. All members have as many.
   void prepare(std::span<const std::uint32_t> own);
-  /// Of complete work: what all have, member by member.
+  /// What all members have, member by member, once the work is complete.
   std::span<const std::uint32_t> all() const { return all_; }
   bool advance(Transport& transport) override { return transfers_.advance(transport); }
   void cancel(Transport& transport) override { transfers_.cancel(transport); }

@@ -98,7 +98,6 @@ Status agreeOn(const std::map<int, Message>& hellos, const RunOptions& options, 
   std::int64_t samples = -1, evaluationSamples = -1;
   std::map<std::string, std::pair<int, int>> hosts; // ranks, cores
   if (Status status = agreeOnWindows(hellos); !status) return status;
-  if (Status status = agreeOnDevices(hellos, files.schedule); !status) return status;
   for (const auto& [rank, hello] : hellos) {
     if (hello.numbers[2] != files.build)
       return {Exit::invalid,
@@ -122,6 +121,7 @@ Status agreeOn(const std::map<int, Message>& hellos, const RunOptions& options, 
     hosts[hello.text].first += 1;
     hosts[hello.text].second = static_cast<int>(hello.numbers[1]);
   }
+  if (Status status = agreeOnDevices(hellos, files.schedule); !status) return status;
   for (const auto& [host, counts] : hosts)
     if (counts.first > counts.second)
       agreement.sharing.push_back(std::to_string(counts.first) + " ranks share " + std::to_string(counts.second) +

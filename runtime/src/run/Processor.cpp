@@ -11,7 +11,7 @@
 namespace pdcrt {
 
 std::string processorKind(std::string_view cpuinfo) {
-  // Of x86-64, then of AArch64. Others, such as "cpu MHz", change while the machine runs.
+  // x86-64 has the first six lines, AArch64 the others. Lines such as "cpu MHz" change while the machine runs.
   constexpr std::array<std::string_view, 12> telling = {
       "vendor_id",       "cpu family",       "model",       "model name", "stepping",     "flags",
       "CPU implementer", "CPU architecture", "CPU variant", "CPU part",   "CPU revision", "Features"};

@@ -1,5 +1,5 @@
-// What computes for a process. Libraries and compilers choose kernels by it: members of
-// a team, which must compute the same bits, have processors of one kind.
+// What computes for a process. Libraries and compilers choose kernels by it. Members of a team must compute the same
+// bits, so they have processors of one kind.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@ namespace pdcrt {
 /// instructions. Empty where there are none.
 std::string processorKind(std::string_view cpuinfo);
 
-/// The kind of the calling thread's device: of the GPU, else of this machine's processor. 32 bits, so that a double
-/// holds it.
+/// A number for the kind of the calling thread's GPU, or of this machine's processor where there is none. A double
+/// holds its 32 bits.
 std::uint32_t kindOfDevice();
 
 } // namespace pdcrt
