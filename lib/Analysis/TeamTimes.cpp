@@ -58,8 +58,19 @@ std::int64_t pdc::bytesSentOverTeam(const Operation& operation) {
   const Reformed reformed = operation.def().split.forms(operation);
   const std::int64_t own = operation.operand(0)->type().bytes(), others = reformed.members - 1;
   if (reformed.from.isWhole()) return 0; // each takes its part of what it has
-  if (reformed.from.isPartial()) return (reformed.to.isSplit() ? 1 : 2) * own * others / reformed.members;
+  if (reformed.from.isPartial() && !reformed.to.isSplit()) {
+    const Type& type = operation.operand(0)->type();
+    const std::int64_t share = (type.elements() + others) / reformed.members; // rounded up
+    return own + (others - 1) * share * type.bytes() / std::max<std::int64_t>(1, type.elements());
+  }
   return reformed.to.isSplit() ? own * others / reformed.members : own * others;
+}
+
+std::int64_t pdc::bytesSentOverTeam(const Graph& stage) {
+  std::int64_t bytes = 0;
+  for (const auto& operation : stage.operations())
+    if (operation->group >= 0) bytes += bytesSentOverTeam(*operation);
+  return bytes;
 }
 
 void pdc::addTeamTimes(CostGraph& cost, const Graph& graph, const Profile& profile, const TeamDevices& team,

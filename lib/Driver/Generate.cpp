@@ -4,6 +4,7 @@
 #include "ProgramFiles.h"
 #include "StageMessages.h"
 #include "pdc/Analysis/Profile.h"
+#include "pdc/Analysis/TeamTimes.h"
 #include "pdc/Memory/RankArena.h"
 #include "pdc/Schedule/PlanSchedule.h"
 
@@ -109,6 +110,8 @@ Expected<GeneratedProgram> pdc::generate(PassContext& context, StagedPlan staged
   Expected<std::vector<std::int64_t>> live =
       fillInMemory(staged.plan, staged.schedule, *memories, training, options.stages.target, context.diags);
   if (!live) return failure;
+  for (std::size_t s = 0; s < staged.stages.size(); ++s)
+    staged.plan.stages[s].teamBytes = bytesSentOverTeam(*staged.stages[s].training);
   program.liveBytes = std::move(*live);
   if (!addStageFiles(program, staged, *memories, provenance, options, context)) return failure;
   addCommonFiles(program, staged, training, provenance, options, context);

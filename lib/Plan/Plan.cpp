@@ -30,6 +30,7 @@ static ordered_json toObject(const PlanStage& stage) {
   if (stage.frozenBytes != 0) object["frozen_bytes"] = stage.frozenBytes;
   if (stage.optimizerBytes != 0) object["optimizer_bytes"] = stage.optimizerBytes;
   if (stage.reducedBytes != 0) object["reduced_bytes"] = stage.reducedBytes;
+  if (stage.teamBytes != 0) object["team_bytes"] = stage.teamBytes;
   if (stage.recompute) object["recompute"] = true;
   if (stage.tensorParallel != 1) object["tensor_parallel"] = stage.tensorParallel;
   if (!stage.split.isNone()) object["split"] = toText(stage.split);
@@ -165,6 +166,7 @@ static PlanStage readStage(const JsonNode& json, std::set<std::int64_t>& seenNod
               "choices",
               "nest",
               "reduced_bytes",
+              "team_bytes",
               "all_reduce_core_ms",
               "forward_team_ms",
               "backward_team_ms"});
@@ -190,6 +192,7 @@ static PlanStage readStage(const JsonNode& json, std::set<std::int64_t>& seenNod
   stage.gradientBytes = optionalBytes(json, "gradient_bytes", stage.parameterBytes);
   stage.optimizerBytes = optionalBytes(json, "optimizer_bytes");
   stage.reducedBytes = optionalBytes(json, "reduced_bytes");
+  stage.teamBytes = optionalBytes(json, "team_bytes");
   stage.savedBytes = optionalBytes(json, "saved_bytes");
   stage.scratchBytes = optionalBytes(json, "scratch_bytes");
   stage.handoverBytes = optionalBytes(json, "handover_bytes");

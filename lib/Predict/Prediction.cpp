@@ -93,7 +93,7 @@ private:
 
 } // namespace
 
-/// What each rank sends in a run.
+/// What each rank sends in a run; where teams compute, what a member sends.
 static std::vector<double> bytesSentOf(const Plan& plan, const pdcrt::Schedule& schedule, std::int64_t minibatches) {
   Network network(plan);
   std::vector<double> sent(schedule.ranks.size());
@@ -109,6 +109,10 @@ static std::vector<double> bytesSentOf(const Plan& plan, const pdcrt::Schedule& 
   }
   for (std::size_t s = 0; s < schedule.stages.size(); ++s) {
     int stage = static_cast<int>(s), replicas = schedule.stages[s].replicas;
+    const pdcrt::Routing routing = schedule.routing(stage);
+    for (int q = 0; q < replicas; ++q)
+      sent[schedule.rankOf(stage, q)] +=
+          static_cast<double>(plan.stages[s].teamBytes) * static_cast<double>(routing.localCount(minibatches, q));
     double bytes = 2.0 * (replicas - 1) / replicas * static_cast<double>(plan.stages[s].parameterBytes);
     for (int q = 0; q < replicas; ++q)
       sent[schedule.rankOf(stage, q)] += bytes * static_cast<double>(schedule.updates(stage, minibatches));

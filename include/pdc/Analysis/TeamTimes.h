@@ -14,8 +14,12 @@
 namespace pdc {
 
 /// Bytes that a member sends in the collective that `operation`, a finish or a collective without halves, ends; 0 of
-/// other operations.
+/// other operations. Where the elements of a sum are no multiple of the members, the first sends this, and the last
+/// less.
 std::int64_t bytesSentOverTeam(const Operation& operation);
+
+/// Bytes that a member sends to its team in a minibatch of `stage`, what recomputation repeats included.
+std::int64_t bytesSentOverTeam(const Graph& stage);
 
 /// The devices of a team, which are neighbours on the link.
 struct TeamDevices {

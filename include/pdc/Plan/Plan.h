@@ -50,6 +50,7 @@ struct PlanStage {
   std::int64_t parameterBytes = 0;
   std::int64_t gradientBytes = 0;  ///< one set of accumulators
   std::int64_t reducedBytes = 0;   ///< all-reduced: trained parameters, once each; 0 until code is generated
+  std::int64_t teamBytes = 0;      ///< that a member sends to its team per minibatch; 0 until code is generated
   std::int64_t optimizerBytes = 0; ///< what the optimizer keeps of one replica's parameters
   std::int64_t savedBytes = 0;     ///< per minibatch in flight
   std::int64_t scratchBytes = 0;   ///< scratch and workspace

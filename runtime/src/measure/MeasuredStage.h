@@ -18,6 +18,7 @@ struct MeasuredStage {
   std::int64_t arenaBytes = 0;  ///< of the rank
   std::int64_t peakBytes = 0;   ///< resident memory of the rank's process
   std::uint64_t bytesSent = 0;  ///< by the rank: values, gradients, all-reduces
+  std::uint64_t teamBytes = 0;  ///< of these, to other members of the team, without those of evaluations
   std::int64_t otherBytes = 0;  ///< beside blocks, on the rank's device, when it was ready
 };
 

@@ -143,6 +143,7 @@ void RankRun::handle(const Message& message) {
                            .arenaBytes = static_cast<std::int64_t>(message.numbers[0]),
                            .peakBytes = static_cast<std::int64_t>(message.numbers[1]),
                            .bytesSent = message.numbers[2],
+                           .teamBytes = message.numbers[4],
                            .otherBytes = static_cast<std::int64_t>(message.numbers[3])});
     break;
   }

@@ -280,7 +280,9 @@ Status RankRun::evaluate(bool last) {
     return {};
   };
   const std::int64_t minibatches = (evaluationSamples_ + batch - 1) / batch;
+  const std::uint64_t before = bytesToTeam();
   if (Status status = executor_.evaluate(minibatches, evaluationData_, predicted); !status) return status;
+  evaluationTeamBytes_ += bytesToTeam() - before;
 
   Message message;
   message.topic = Topic::evaluation;
@@ -322,6 +324,7 @@ Status RankRun::measure() {
     message.values[2] = waitSeconds_;
     for (Traffic kind : {Traffic::forward, Traffic::backward, Traffic::allReduce, Traffic::shared, Traffic::team})
       message.numbers[2] += transport_.bytesSent[static_cast<std::size_t>(kind)];
+    message.numbers[4] = bytesToTeam() - evaluationTeamBytes_;
     toRank0(message);
   }
   if (rank_ != 0) return control_.flush() ? Status() : transport_.failure();

@@ -85,6 +85,9 @@ private:
     return true;
   }
 
+  /// Sent so far. What evaluations and the training have sent is known where nothing is under way.
+  std::uint64_t bytesToTeam() const { return transport_.bytesSent[static_cast<std::size_t>(Traffic::team)]; }
+
   const RunOptions& options_;
   const RunFiles& files_;
   std::span<const Stage* const> stages_;
@@ -103,6 +106,7 @@ private:
   std::vector<const Stage*> hosted_;
   std::vector<MeasuredStage> measured_;
   double waitSeconds_ = 0, processorMark_ = 0, origin_ = 0;
+  std::uint64_t evaluationTeamBytes_ = 0; ///< sent to the team by evaluations
 
   std::int64_t first_ = 0;       ///< minibatch with which training begins
   std::int64_t minibatches_ = 0; ///< from there on

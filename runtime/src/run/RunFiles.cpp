@@ -38,7 +38,7 @@ Status readPlan(const std::string& file, const Json& plan, RunFiles& files) {
     if (!stage.is_object()) return invalid(file + ": has a stage that is not an object");
     files.predicted.push_back({numberOr0(stage, "forward_ms") + numberOr0(stage, "input_gradient_ms") +
                                    numberOr0(stage, "weight_gradient_ms"),
-                               numberOr0(stage, "memory_bytes")});
+                               numberOr0(stage, "memory_bytes"), numberOr0(stage, "team_bytes")});
   }
   files.timeMs = numberOr0(plan, "time_ms");
   if (auto hash = plan.find("model_hash"); hash != plan.end() && hash->is_string())

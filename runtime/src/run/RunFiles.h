@@ -18,6 +18,7 @@ namespace pdcrt {
 struct PredictedStage {
   double computeMs = 0; ///< forward and both gradients of a minibatch
   double memoryBytes = 0;
+  double teamBytes = 0; ///< that a member sends to its team per minibatch
 };
 
 struct RunFiles {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <map>
 #include <tuple>
 
 namespace pdcrt {
@@ -23,6 +24,28 @@ std::string pad(const std::string& text, std::size_t width) {
 }
 
 } // namespace
+
+/// What members of teams have sent each other, beside what the plan says: a line for each team, of the member that has
+/// sent the most. A rank computes as many minibatches of each of its stages.
+static std::string teamTraffic(const RunFiles& files, const std::vector<MeasuredStage>& stages) {
+  std::map<int, const MeasuredStage*> most; // by rank of the schedule
+  std::map<int, double> planned;
+  for (const MeasuredStage& stage : stages) {
+    const auto s = static_cast<std::size_t>(stage.host.stage);
+    if (files.schedule.stages[s].team == 1) continue;
+    const int rank = files.schedule.rankOf(stage.host.stage, stage.host.replica);
+    const MeasuredStage*& of = most[rank];
+    if (!of || of->teamBytes < stage.teamBytes) of = &stage;
+    if (stage.member == 0) planned[rank] += files.predicted[s].teamBytes;
+  }
+  std::string text;
+  for (const auto& [rank, stage] : most)
+    if (stage->minibatches > 0)
+      text += "team of rank " + std::to_string(rank) + ": a member sends " +
+              fixed(static_cast<double>(stage->teamBytes) / static_cast<double>(stage->minibatches), 0) +
+              " bytes per minibatch, " + fixed(planned[rank], 0) + " planned\n";
+  return text;
+}
 
 std::string summaryOf(const RunFiles& files, const MeasuredRun& run) {
   const bool shared = !run.sharing.empty();
@@ -69,6 +92,7 @@ std::string summaryOf(const RunFiles& files, const MeasuredRun& run) {
     text +=
         "pipeline: " + (files.timeMs > 0 ? fixed(files.timeMs, 3) + " ms per minibatch predicted, " : std::string()) +
         fixed(run.secondsPerMinibatch * 1e3, 3) + " ms measured\n";
+  text += teamTraffic(files, stages);
   std::int64_t other = 0;
   for (const MeasuredStage& stage : stages) other = std::max(other, stage.otherBytes);
   if (other > 0)

@@ -19,7 +19,7 @@ struct Message {
   std::int32_t replica = 0;
   std::int32_t member = 0; ///< of the team that computes for the replica
   std::int64_t index = 0;  ///< minibatch, or whatever the topic counts
-  std::uint64_t numbers[4] = {};
+  std::uint64_t numbers[5] = {};
   double values[16] = {};
   char text[64] = {};
 };
