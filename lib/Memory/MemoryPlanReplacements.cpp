@@ -18,9 +18,7 @@ static bool mayShare(const Buffer& buffer) {
   return buffer.place.block == Block::slot || buffer.place.block == Block::scratch;
 }
 
-/// Which results may lie where which operands do, as far as the operation itself is concerned. Of several results of
-/// an elementwise operation only the last may: the loop reads its operands anew for each.
-static std::vector<Replaceable> replaceableIn(const Operation& operation) {
+std::vector<Replaceable> pdc::replaceableIn(const Operation& operation) {
   if (operation.def().kind != OpKind::elementwise) return operation.def().kernel.replaceable;
   std::vector<Replaceable> all;
   for (std::size_t i = 0; i < operation.operands().size(); ++i) all.push_back({i, operation.results().size() - 1});

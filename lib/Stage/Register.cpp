@@ -111,7 +111,8 @@ void pdc::registerStagePasses(PassRegistry& registry) {
                     "last operand is made, so that its operands need not stay longer. With `after-readers`, a large "
                     "gradient that its kernel can make in parts comes after the operation that reads the parameter "
                     "for an input gradient: a stage that updates parameters inside its backward can then use the "
-                    "gradient up at once.",
+                    "gradient up at once. In the graph of a team, what `hide-collectives` has put beside a collective "
+                    "stays there, where no more is alive at once than if it moved.",
                 .options = {stages, {"after-readers", "large gradients come after the last reader of the parameter"}},
                 .run = onStages(runWeightGradientsEarly)});
   registry.add(

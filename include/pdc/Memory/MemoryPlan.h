@@ -210,6 +210,10 @@ Expected<MemoryPlan> planMemory(const Graph& training, const Graph* evaluation, 
 /// The value whose bytes `value` is: itself, or the operand at the end of a chain of views.
 const Value* storageOf(const Value* value);
 
+/// Which results may lie where which operands do, as far as the operation itself is concerned. Of several results of
+/// an elementwise operation only the last may: the loop reads its operands anew for each.
+std::vector<Replaceable> replaceableIn(const Operation& operation);
+
 /// The operations of a graph in the order in which its phases run them.
 Timeline timelineOf(const Graph& graph, bool splitBackward);
 

@@ -35,8 +35,9 @@ void recomputeForward(Graph& stage);
 
 /// Moves every operation of phase W up to where its last operand is made, before the operations of phase I that follow:
 /// its operands need not stay longer. With `afterReaders`, a gradient that can be made in parts
-/// (KernelUse::partsMethod) comes after every operation of the backward that reads the parameter. Only the order of the
-/// operations changes.
+/// (KernelUse::partsMethod) comes after every operation of the backward that reads the parameter. In the graph of a team
+/// those stay that are computed while a collective is under way (hideCollectives), unless more bytes would be alive at
+/// once than if all moved. Only the order of the operations changes.
 void computeWeightGradientsEarly(Graph& stage, bool afterReaders = false);
 
 /// Joins the operation that makes a gradient in parts with the one that reads the parameter for an input gradient,

@@ -1,6 +1,6 @@
 // Between the start and the finish of a collective a member computes what does not need its result: the gradient of a
-// weight beside the sum of the gradients of its operand, as linear layers of Megatron-LM do. Only the
-// order of operations changes, so no bit does.
+// weight beside the sum of the gradients of its operand, as linear layers of Megatron-LM do, and gradients of weights
+// of the layers above that have no sum of their own. Only the order of operations changes, so no bit does.
 #include "pdc/IR/OpDef.h"
 #include "pdc/Transforms/GraphUtilities.h"
 #include "pdc/Transforms/Split.h"
@@ -51,6 +51,46 @@ bool runTogether(const Operation& a, const Operation& b) {
   return a.group == b.group && (a.phase == Phase::forward) == (b.phase == Phase::forward);
 }
 
+bool isStart(const Operation& operation) {
+  return operation.def().split.half == CollectiveHalf::start;
+}
+
+/// Puts gradients of weights behind the next start of the backward, before its finish, unless something before it reads
+/// them. Those of the start's own group follow it already.
+void putGradientsBehindStarts(Graph& graph) {
+  std::vector<Operation*> operations;
+  for (const auto& operation : graph.operations()) operations.push_back(operation.get());
+  const auto startsBackward = [](const Operation* operation) { return !isForward(*operation) && isStart(*operation); };
+  const auto last = std::find_if(operations.rbegin(), operations.rend(), startsBackward).base();
+
+  std::vector<Operation*> order, waiting;
+  std::unordered_set<const Value*> results; // of those that wait
+  const auto release = [&] {
+    order.insert(order.end(), waiting.begin(), waiting.end());
+    waiting.clear();
+    results.clear();
+  };
+  int startedGroup = -1;
+  for (auto at = operations.begin(); at != operations.end(); ++at) {
+    Operation* const operation = *at;
+    if (std::any_of(operation->operands().begin(), operation->operands().end(),
+                    [&](const Value* operand) { return operand && results.contains(operand); }))
+      release();
+    if (at < last && operation->phase == Phase::weightGradient && operation->group != startedGroup) {
+      waiting.push_back(operation);
+      for (const Value* result : operation->results())
+        if (result) results.insert(result);
+      continue;
+    }
+    order.push_back(operation);
+    if (!startsBackward(operation)) continue;
+    startedGroup = operation->group;
+    release();
+  }
+  release();
+  graph.reorder(order);
+}
+
 /// Puts finishes as late as what reads their results allows, to the end of their group at the latest. The order of
 /// starts, and that of finishes, stays: all members have the same.
 void finishLate(Graph& graph) {
@@ -94,6 +134,7 @@ Status pdc::hideCollectives(PassContext& context) {
       if (!operation->def().split.start.empty()) wholes.push_back(operation.get());
     for (Operation* whole : wholes)
       if (!divideInHalves(*graph, *whole, context)) return failure;
+    putGradientsBehindStarts(*graph);
     finishLate(*graph);
   }
   return success;

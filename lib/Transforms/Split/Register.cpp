@@ -38,8 +38,9 @@ void pdc::registerSplitPasses(PassRegistry& registry) {
                 .summary = "Lets members compute while they communicate",
                 .description =
                     "In graphs of teams a collective becomes `all_reduce_start`, which sends, and "
-                    "`all_reduce_finish`, which waits. What does not need the result and is of the same group stands "
-                    "between them: the gradient of a weight beside the sum of the gradients of its operand.",
+                    "`all_reduce_finish`, which waits. What does not need the result stands between them: of the same "
+                    "group, the gradient of a weight beside the sum of the gradients of its operand; and the "
+                    "gradients of weights that were made since the collective before.",
                 .options = {},
                 .run = hideCollectives});
 }
