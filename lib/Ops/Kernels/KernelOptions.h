@@ -29,6 +29,7 @@
 #include "pdcrt/kernels/RecurrentWeights.h"
 #include "pdcrt/kernels/Reduce.h"
 #include "pdcrt/kernels/Rnn.h"
+#include "pdcrt/kernels/RowCodec.h"
 #include "pdcrt/kernels/Scatter.h"
 #include "pdcrt/kernels/Slice.h"
 #include "pdcrt/kernels/Softmax.h"
@@ -234,6 +235,7 @@ PDC_FIELDS(Pad::Options, input, before, after, value)
 PDC_FIELDS(RecurrentWeights::Options, steps, batch, hidden, gates, reverse)
 PDC_FIELDS(Reduce::Options, input, axes, kind)
 PDC_FIELDS(Rnn::Options, steps, batch, hidden, relu, reverse)
+PDC_FIELDS(RowCodec::Options, rows, columns, kept, alpha)
 PDC_FIELDS(Scatter::Options, size, inner, count, kind)
 PDC_FIELDS(Slice::Options, input, output, starts, steps)
 PDC_FIELDS(Softmax::Options, rows, classes, logarithm)
