@@ -13,6 +13,11 @@ static std::map<int, int> stagesOf(std::span<const std::int64_t> nodes, const st
   return stages;
 }
 
+std::string pdc::nameOfTensor(const CostGraph& graph, std::size_t tensor) {
+  const std::string& name = graph.tensors[tensor].name;
+  return name.empty() ? "tensor" + std::to_string(tensor) : name;
+}
+
 void pdc::describeCrossings(const CostGraph& graph, Plan& plan) {
   std::vector<int> stageOf(graph.nodes.size());
   for (std::size_t s = 0; s < plan.stages.size(); ++s)
@@ -23,8 +28,7 @@ void pdc::describeCrossings(const CostGraph& graph, Plan& plan) {
   for (std::size_t i = 0; i < graph.tensors.size(); ++i) {
     const CostTensor& tensor = graph.tensors[i];
     int from = stageAt(tensor.from);
-    // Unnamed tensors get a name, because the name says which parts of a gradient belong together.
-    std::string name = tensor.name.empty() ? "tensor" + std::to_string(i) : tensor.name;
+    const std::string name = nameOfTensor(graph, i);
     const std::map<int, int> giving = stagesOf(tensor.gradientUsers(), stageOf);
     for (auto [to, users] : stagesOf(tensor.to, stageOf))
       if (to != from) plan.tensors.push_back({name, from, to, tensor.bytes, giving.contains(to)});

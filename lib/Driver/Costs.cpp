@@ -1,6 +1,7 @@
 #include "Costs.h"
 
 #include "Measure.h"
+#include "pdc/Analysis/EdgeCodecs.h"
 #include "pdc/Analysis/TeamTimes.h"
 
 #include <algorithm>
@@ -36,6 +37,10 @@ Expected<Costs> pdc::costsOf(PassContext& context, const CompileOptions& options
   Expected<CostGraph> graph =
       costGraphOf(*context.module.findGraph("main"), provenance.model, *profile, costOptions, context.diags);
   if (!graph) return failure;
+  if (const EdgeCodecChoice& edges = request.planner.edgeCodec; edges.policy != EdgeCodecPolicy::none)
+    if (!addEdgeCodecs(*graph, *context.module.findGraph("main"), edges.codec, request.machines.device,
+                       context.registry, context.diags))
+      return failure;
   if (!options.split.isNone())
     addTeamTimes(*graph, *context.module.findGraph("main"), *profile,
                  {.device = request.machines.device, .link = request.devices.levels[0]}, splitBackward);

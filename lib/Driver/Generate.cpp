@@ -89,7 +89,9 @@ Expected<StagedPlan> pdc::stagePlan(PassContext& context, Plan plan, const Gener
   staged.plan = std::move(plan);
   staged.stages = stageGraphs(module);
   staged.shared = sharedParameters(main, *cut);
+  const Plan planned = staged.plan;
   describeMessages(staged.stages, staged.plan);
+  if (!encodeMessages(context, planned, staged.plan, options.pipeline)) return failure;
   staged.plan.sharedParameters = sharedOf(staged.shared);
   const ScheduleFile* const file = options.scheduleFile;
   Expected<pdcrt::Schedule> schedule =

@@ -1,5 +1,7 @@
 #include "StageMessages.h"
 
+#include "pdc/Stage/StagePolicy.h"
+
 #include "pdc/Schedule/PlanSchedule.h"
 #include "pdcrt/ExchangeProblem.h"
 
@@ -38,7 +40,7 @@ void pdc::describeMessages(const std::vector<StageGraphs>& stages, Plan& plan) {
   std::stable_sort(gradients.begin(), gradients.end(), byEnds);
   for (PlanTensor& tensor : plan.tensors) {
     const auto isPart = [&](const PlanGradient& gradient) { // by the name that `differentiate` gives it
-      return gradient.from == tensor.to && gradient.name.starts_with(tensor.name + ".gradient");
+      return gradient.from == tensor.to && isGradientOf(gradient.name, tensor.name);
     };
     tensor.hasGradient = planned[{tensor.name, tensor.to}] || std::any_of(gradients.begin(), gradients.end(), isPart);
   }
@@ -46,6 +48,41 @@ void pdc::describeMessages(const std::vector<StageGraphs>& stages, Plan& plan) {
   Plan sent = plan;
   sent.gradients = std::move(gradients);
   if (!sendTheSame(plan, sent)) plan.gradients = std::move(sent.gradients);
+}
+
+Status pdc::encodeMessages(PassContext& context, const Plan& planned, Plan& plan, const PipelineOptions& pipeline) {
+  std::map<std::string, std::string> namesOf; // by codec, a line each
+  std::map<std::string, EdgeCodec> codecs;    // by name
+  for (const PlanTensor& tensor : planned.tensors)
+    if (tensor.codec && codecs.emplace(tensor.name, *tensor.codec).second)
+      namesOf[toText(*tensor.codec)] += tensor.name + "\n";
+  PassRegistry passes;
+  registerStagePasses(passes);
+  for (const auto& [text, names] : namesOf) {
+    std::string codec = text;
+    std::replace(codec.begin(), codec.end(), ',', '/');
+    if (!runPipeline({encodeStep(codec, names)}, passes, context.module, context.registry, context.diags, pipeline))
+      return failure;
+  }
+  std::map<std::string, std::int64_t> bytes; // of what is encoded, by name
+  constexpr std::string_view encoded = ".encoded";
+  for (const StageGraphs& stage : stageGraphs(context.module))
+    for (const GraphOutput& output : stage.training->outputs)
+      if (const std::string& name = output.value->name(); output.kind == OutputKind::sent && name.ends_with(encoded))
+        bytes[name.substr(0, name.size() - encoded.size())] = output.value->type().bytes();
+  for (PlanTensor& tensor : plan.tensors) {
+    const auto codec = codecs.find(tensor.name);
+    if (codec == codecs.end()) continue;
+    if (!bytes.contains(tensor.name))
+      return context.diags.error(planned.at()).help("delete its \"codec\"")
+             << "tensor '" << tensor.name << "' of the plan cannot be encoded: only rows of f32 in plain layout can";
+    tensor.codec = codec->second;
+    tensor.bytes = bytes.at(tensor.name);
+  }
+  if (plan.gradients)
+    for (PlanGradient& gradient : *plan.gradients)
+      if (const auto found = bytes.find(gradient.name); found != bytes.end()) gradient.bytes = found->second;
+  return success;
 }
 
 /// "values 0>2".

@@ -37,6 +37,9 @@ std::string pdc::toJson(const CostGraph& graph) {
                            {"bytes", tensor.bytes},
                            {"has_gradient", tensor.hasGradient}};
     if (tensor.hasGradient && !tensor.gradientFrom.empty()) object["gradient_from"] = tensor.gradientFrom;
+    if (tensor.codec)
+      object["codec"] = {
+          {"bytes", tensor.codec->bytes}, {"encode_ms", tensor.codec->encodeMs}, {"decode_ms", tensor.codec->decodeMs}};
     tensors.push_back(std::move(object));
   }
   ordered_json object = {{"model", graph.model},
@@ -75,7 +78,7 @@ static CostNode readNode(const JsonNode& json) {
 }
 
 static CostTensor readTensor(const JsonNode& json, std::int64_t nodes) {
-  json.allow({"name", "from", "to", "bytes", "has_gradient", "gradient_from"});
+  json.allow({"name", "from", "to", "bytes", "has_gradient", "gradient_from", "codec"});
   CostTensor tensor;
   tensor.name = optionalText(json, "name");
   tensor.from = json["from"].integer(0, nodes - 1);
@@ -99,6 +102,12 @@ static CostTensor readTensor(const JsonNode& json, std::int64_t nodes) {
         element.error() << "expected node " << tensor.gradientFrom.back() << " or one after it, got " << user;
       tensor.gradientFrom.push_back(user);
     }
+  if (const std::optional<JsonNode> codec = json.find("codec")) {
+    codec->allow({"bytes", "encode_ms", "decode_ms"});
+    tensor.codec = {.bytes = (*codec)["bytes"].bytes(),
+                    .encodeMs = (*codec)["encode_ms"].nonNegative(),
+                    .decodeMs = (*codec)["decode_ms"].nonNegative()};
+  }
   return tensor;
 }
 

@@ -50,12 +50,14 @@ static ordered_json toObject(const PlanStage& stage) {
 std::string pdc::toJson(const Plan& plan) {
   ordered_json stages = ordered_json::array(), tensors = ordered_json::array(), ranks = ordered_json::array();
   for (const PlanStage& stage : plan.stages) stages.push_back(toObject(stage));
-  for (const PlanTensor& tensor : plan.tensors)
+  for (const PlanTensor& tensor : plan.tensors) {
     tensors.push_back({{"name", tensor.name},
                        {"from", tensor.from},
                        {"to", tensor.to},
                        {"bytes", tensor.bytes},
                        {"has_gradient", tensor.hasGradient}});
+    if (tensor.codec) tensors.back()["codec"] = toText(*tensor.codec);
+  }
   for (const PlanRank& rank : plan.ranks) {
     ordered_json hosts = ordered_json::array();
     for (const PlanRank::Host& host : rank.hosts) hosts.push_back({{"stage", host.stage}, {"replica", host.replica}});
@@ -217,7 +219,7 @@ static PlanStage readStage(const JsonNode& json, std::set<std::int64_t>& seenNod
 }
 
 static PlanTensor readTensor(const JsonNode& json, std::int64_t stages) {
-  json.allow({"name", "from", "to", "bytes", "has_gradient"});
+  json.allow({"name", "from", "to", "bytes", "has_gradient", "codec"});
   PlanTensor tensor;
   tensor.name = json["name"].text();
   tensor.from = readCount(json["from"], 0, stages - 1);
@@ -227,6 +229,12 @@ static PlanTensor readTensor(const JsonNode& json, std::int64_t stages) {
                  << tensor.to;
   tensor.bytes = json["bytes"].bytes();
   tensor.hasGradient = json["has_gradient"].boolean();
+  if (const std::optional<JsonNode> codec = json.find("codec")) {
+    tensor.codec = edgeCodecFromText(codec->text());
+    if (!tensor.codec)
+      codec->error().help("write \"int8\", or \"int8,alpha=6,columns=4\", or leave it out")
+          << "expected a codec of edges, got '" << codec->text() << "'";
+  }
   return tensor;
 }
 

@@ -1,6 +1,7 @@
 // The passes of this library by name, for the pipeline of pdc, for pdc-opt and for docs/Passes.md.
 #include "pdc/Stage/StagePasses.h"
 
+#include <algorithm>
 #include <charconv>
 #include <sstream>
 
@@ -47,6 +48,29 @@ static std::function<Status(PassContext&)> onStages(F run) {
     }
     return success;
   };
+}
+
+/// --encode-edges=codec=int8/alpha=6/columns=4
+static Status runEncodeEdges(PassContext& context) {
+  EdgeCodecs codecs;
+  if (const auto given = context.options.find("codec"); given != context.options.end()) {
+    std::string text = given->second;
+    std::replace(text.begin(), text.end(), '/', ',');
+    const std::optional<EdgeCodec> codec = edgeCodecFromText(text);
+    if (!codec)
+      return context.diags.error({.file = context.module.file})
+                 .exit(ExitCode::usage)
+                 .help("write int8/alpha=6/columns=4")
+             << "'" << given->second << "' is no codec of edges";
+    codecs.codec = *codec;
+  }
+  std::set<std::string> tensors;
+  if (const auto given = context.options.find("tensors"); given != context.options.end()) {
+    std::istringstream lines(given->second);
+    for (std::string line; std::getline(lines, line);) tensors.insert(line);
+    codecs.tensors = &tensors;
+  }
+  return encodeEdges(context, codecs);
 }
 
 static Status runRecompute(PassContext&, Graph& stage) {
@@ -96,6 +120,15 @@ void pdc::registerStagePasses(PassRegistry& registry) {
                     "ends. Gradients cross where the fold of `differentiate` puts them.",
                 .options = {{"stages", "the stage of each fusion group: 0:0:1"}},
                 .run = runSplitStages});
+  registry.add({.argument = "encode-edges",
+                .summary = "Encodes what crosses between stages",
+                .description =
+                    "A sent value, and a gradient that goes back, becomes bytes of `encode_rows`: rows of int8 and "
+                    "the few columns with outliers. The receiver decodes them before the first reader. Only plain "
+                    "values of f32 are encoded. Runs after `split-stages`.",
+                .options = {{"codec", "`int8,alpha=6,columns=4`, with `/` for the commas"},
+                            {"tensors", "names of the values, one per line; all of them when not given"}},
+                .run = runEncodeEdges});
   registry.add({.argument = "recompute",
                 .summary = "Recomputes the forward of stages in their backward",
                 .description =

@@ -114,6 +114,10 @@ PipelineStep pdc::splitStep(const std::vector<int>& stageOfGroup) {
   return {"split-stages", {{"stages", joined(stageOfGroup)}}};
 }
 
+PipelineStep pdc::encodeStep(const std::string& codec, const std::string& tensors) {
+  return {"encode-edges", {{"codec", codec}, {"tensors", tensors}}};
+}
+
 std::vector<PipelineStep> pdc::stageSteps(const std::vector<StagePolicy>& policies) {
   std::vector<PipelineStep> steps;
   auto add = [&](const char* pass, auto isChosen, std::map<std::string, std::string> options = {}) {

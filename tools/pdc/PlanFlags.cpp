@@ -40,6 +40,18 @@ void PlanFlags::addMachinesTo(CLI::App& app, CompileOptions& options) {
       })
       ->type_name("none|tp:N")
       ->capture_default_str();
+  app.add_option("--edge-codec", edgeCodec_,
+                 "send what crosses between stages in a quarter of the bytes\nint8: all that can be; auto: where the "
+                 "plan gets faster. alpha: the least magnitude of a column that stays exact (6); columns: how many may "
+                 "(4). Where the model is cut then changes what is trained. docs/Planning.md says how.")
+      ->check([](const std::string& text) {
+        return edgeCodecChoiceFromText(text) ? std::string()
+                                             : "'" + text +
+                                                   "' is not none, auto or int8, with alpha=A and columns=K "
+                                                   "behind commas, A at least 0 and K from 0 to 65536";
+      })
+      ->type_name("none|auto|int8[,alpha=A][,columns=K]")
+      ->capture_default_str();
   app.add_option("--threads-per-stage", threads_,
                  "OpenMP threads of each rank's kernels\nauto: the cores of the machine, divided by the devices.")
       ->check([](const std::string& text) {
@@ -138,6 +150,7 @@ Status PlanFlags::apply(const CLI::App& app, CompileOptions& options, Diagnostic
   options.planner.sync = *policyNamed(syncPolicies, sync_);
   options.threadsPerStage = threads_ == "auto" ? 0 : std::stoi(threads_);
   options.split = *teamSplitFromText(split_);
+  options.planner.edgeCodec = *edgeCodecChoiceFromText(edgeCodec_);
   const bool isCounted = app.count("--devices") > 0 || !options.clusterFile.empty();
   const auto& replicas = options.planner.stageReplicas;
   if (!applySchedule(app, options, diags)) return failure;

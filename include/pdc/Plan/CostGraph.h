@@ -6,6 +6,7 @@
 #include "pdc/Support/Expected.h"
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -35,6 +36,12 @@ struct CostNode {
   double forwardTeamMs = 0, backwardTeamMs = 0;
 };
 
+/// What a tensor is if it crosses encoded.
+struct CostCodec {
+  std::int64_t bytes = 0;
+  double encodeMs = 0, decodeMs = 0; ///< of the value, and as much of its gradient
+};
+
 /// A tensor made by `from` and used by the nodes `to`. It is sent once to each stage that uses it. The parts of its
 /// gradient are added up from that of the last user to that of the first on their way to the stage that makes the
 /// tensor (GradientTrips.h).
@@ -46,6 +53,7 @@ struct CostTensor {
   bool hasGradient = true; ///< whether as many bytes come back
   /// The users of the parts of its gradient, ascending; empty: each of `to` has one. Only with hasGradient.
   std::vector<std::int64_t> gradientFrom = {};
+  std::optional<CostCodec> codec = {}; ///< where the planner may encode it
 
   /// The user of each part of its gradient, ascending: none, some or all of `to`, some of them several times.
   std::span<const std::int64_t> gradientUsers() const {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "pdc/Plan/Cluster.h"
+#include "pdc/Plan/EdgeCodec.h"
 #include "pdc/Plan/GradientBuckets.h"
 #include "pdc/Plan/ScheduleDef.h"
 #include "pdc/Plan/TeamSplit.h"
@@ -78,6 +79,8 @@ struct PlanTensor {
   std::int64_t bytes = 0;
   /// `to` has a part of its gradient: as many bytes go on to the next earlier stage that has one, or to `from`.
   bool hasGradient = true;
+  /// Where it and its gradient are encoded: they cross in `bytes`, and the cut changes what is trained.
+  std::optional<EdgeCodec> codec = {};
 };
 
 /// A gradient, or a part of one, that a stage sends an earlier one.

@@ -1,6 +1,7 @@
 // What the planner is asked for, besides a graph and a cluster.
 #pragma once
 
+#include "pdc/Plan/EdgeCodec.h"
 #include "pdc/Plan/GradientBuckets.h"
 #include "pdc/Plan/ScheduleDef.h"
 
@@ -26,6 +27,7 @@ struct PlannerOptions {
   RecomputePolicy recompute = RecomputePolicy::none;
   std::int64_t memoryBytes = 0;                  ///< if positive: the limit of every device, instead of the cluster's
   std::int64_t bucketBytes = defaultBucketBytes; ///< of gradients that are reduced together
+  EdgeCodecChoice edgeCodec = {};                ///< of the tensors that can be encoded (CostTensor::codec)
   double timeLimitS = 0;                         ///< if positive: return the best plan found by then, with its gap
   /// If not empty: exactly these replica counts, one per stage; the planner only chooses where to cut.
   std::vector<int> stageReplicas;

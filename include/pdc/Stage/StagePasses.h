@@ -3,8 +3,11 @@
 #pragma once
 
 #include "pdc/Pass/Pass.h"
+#include "pdc/Plan/EdgeCodec.h"
 
 #include <cstdint>
+#include <set>
+#include <string>
 #include <vector>
 
 namespace pdc {
@@ -27,6 +30,20 @@ Expected<std::vector<StageGraphs>> splitStages(PassContext& context, const std::
 /// The graphs that splitStages has made, in the order of the stages.
 std::vector<StageGraphs> stageGraphs(Module& module);
 
+/// Which of the values that cross between stages are encoded, and their gradients with them; null: all that can be.
+struct EdgeCodecs {
+  EdgeCodec codec;
+  const std::set<std::string>* tensors = nullptr;
+};
+
+/// Whether a gradient of this name, or a part of one, is of the value of that name.
+bool isGradientOf(const std::string& gradient, const std::string& value);
+
+/// In the graphs of splitStages: encodes what is sent, by the name %x.encoded, and decodes what is received before its
+/// first reader. The sender goes on with the exact values; the receiver has them as nearly as the bytes say, so that
+/// the cut changes what is trained.
+Status encodeEdges(PassContext& context, const EdgeCodecs& codecs);
+
 /// Recomputation (Chen et al., arXiv 1604.06174) of a whole stage: instead of keeping what the backward reads of the
 /// forward, the backward of `stage`, a graph of splitStages, begins by computing it again. What still is kept from
 /// forward to backward: inputs, what arrives, what leaves. The repeated operations are of phase I, draw the same random
@@ -35,9 +52,9 @@ void recomputeForward(Graph& stage);
 
 /// Moves every operation of phase W up to where its last operand is made, before the operations of phase I that follow:
 /// its operands need not stay longer. With `afterReaders`, a gradient that can be made in parts
-/// (KernelUse::partsMethod) comes after every operation of the backward that reads the parameter. In the graph of a team
-/// those stay that are computed while a collective is under way (hideCollectives), unless more bytes would be alive at
-/// once than if all moved. Only the order of the operations changes.
+/// (KernelUse::partsMethod) comes after every operation of the backward that reads the parameter. In the graph of a
+/// team those stay that are computed while a collective is under way (hideCollectives), unless more bytes would be
+/// alive at once than if all moved. Only the order of the operations changes.
 void computeWeightGradientsEarly(Graph& stage, bool afterReaders = false);
 
 /// Joins the operation that makes a gradient in parts with the one that reads the parameter for an input gradient,

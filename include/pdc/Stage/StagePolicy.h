@@ -53,6 +53,9 @@ std::vector<StagePolicy> stagePolicies(const Plan& plan, const pdcrt::Schedule& 
 /// The cut: the step before all others.
 PipelineStep splitStep(const std::vector<int>& stageOfGroup);
 
+/// Right after it, what the plan wants encoded: names of values, one per line.
+PipelineStep encodeStep(const std::string& codec, const std::string& tensors);
+
 /// The steps that carry out `policies`, in the order in which they run. Steps that no stage needs are left out.
 std::vector<PipelineStep> stageSteps(const std::vector<StagePolicy>& policies);
 
