@@ -131,6 +131,7 @@ Status Compilation::compile() {
     return success;
   }
   if (!write(*program, costs->profile)) return failure;
+  warnOfCodecs(program->plan, diags_);
   remarkOnUnused(program->plan, request->machines, options_, !request->planner.stageReplicas.empty(), diags_);
   return success;
 }

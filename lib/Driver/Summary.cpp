@@ -4,6 +4,7 @@
 
 #include <iomanip>
 #include <ostream>
+#include <set>
 #include <sstream>
 
 using namespace pdc;
@@ -59,4 +60,14 @@ void pdc::remarkOnUnused(const Plan& plan, const Cluster& machines, const Compil
       used == 1 ? "--explain says why; --replicas=1,1 makes two stages all the same" : "--explain says why";
   diags.remark({}).help(help) << used << " of " << devices << (used == 1 ? " devices is" : " devices are")
                               << " used: the planner has found no faster plan with more";
+}
+
+void pdc::warnOfCodecs(const Plan& plan, Diagnostics& diags) {
+  std::set<std::string> names;
+  for (const PlanTensor& tensor : plan.tensors)
+    if (tensor.codec) names.insert(tensor.name);
+  if (names.empty()) return;
+  diags.warning({}).help("leave out --edge-codec where every plan shall train the same")
+      << names.size() << (names.size() == 1 ? " tensor crosses" : " tensors cross")
+      << " between stages as int8: another cut trains other weights";
 }

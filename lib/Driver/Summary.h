@@ -23,4 +23,7 @@ void printProfile(const Profile& profile, std::ostream& out);
 void remarkOnUnused(const Plan& plan, const Cluster& machines, const CompileOptions& options, bool replicasAreGiven,
                     Diagnostics& diags);
 
+/// Says so where tensors cross encoded: then the cut changes what is trained.
+void warnOfCodecs(const Plan& plan, Diagnostics& diags);
+
 } // namespace pdc
