@@ -1,6 +1,7 @@
 #include "pdc/Planner/Explain.h"
 
 #include "Search/Solver.h"
+#include "pdc/Cost/Crossings.h"
 #include "pdc/Cost/PipelineLoops.h"
 #include "pdc/Support/Diagnostics.h"
 #include "pdc/Support/Units.h"
@@ -107,7 +108,7 @@ public:
   /// What the best plan would cost; nothing if there is none.
   std::optional<Plan> best(const Cluster& cluster, const PlannerOptions& options) const {
     Diagnostics ignored(nullptr);
-    if (!isOwn() || options.schedule->stagesPerRank > 1) {
+    if (!isOwn() || options.schedule->stagesPerRank > 1 || options.edgeCodec.policy != EdgeCodecPolicy::none) {
       Expected<Plan> plan = (isOwn() ? planPipeline : other_)(graph_, cluster, options, ignored);
       if (!plan) return std::nullopt;
       return std::move(*plan);
@@ -249,6 +250,8 @@ static std::vector<Alternative> alternativesOf(const Replanner& replanner, const
   add("without the memory limit", [](PlannerOptions& o) { o.memoryBytes = unlimited; });
   if (Alternative& without = alternatives.back(); own && without.timeMs > 0 && !without.feasible)
     without.reason = fasterText(plan.timeMs / without.timeMs) + ", but " + without.reason;
+  if (options.edgeCodec.policy != EdgeCodecPolicy::none)
+    add("without encoded edges", [](PlannerOptions& o) { o.edgeCodec = {}; });
   if (!options.stageReplicas.empty() || options.warmupPolicy == WarmupPolicy::given)
     add("without the given replicas and warm-up", [](PlannerOptions&) {});
   return alternatives;
@@ -263,12 +266,36 @@ std::vector<Alternative> pdc::runnersUp(const CostGraph& graph, const Cluster& c
                         nodes <= quick && cluster.deviceCount() <= quick && nodes * cluster.deviceCount() <= quick);
 }
 
+/// Of a tensor alone: encoded, it takes less of a link, and more of the devices at both ends.
+static std::vector<CodedEdge> edgesOf(const CostGraph& graph, const Plan& plan) {
+  std::vector<CodedEdge> edges;
+  for (std::size_t i = 0; i < graph.tensors.size(); ++i) {
+    const CostTensor& tensor = graph.tensors[i];
+    if (!tensor.codec) continue;
+    const std::string name = nameOfTensor(graph, i);
+    for (const PlanTensor& crossing : plan.tensors) {
+      if (crossing.name != name) continue;
+      const CostCodec& codec = *tensor.codec;
+      edges.push_back({.name = name,
+                       .from = crossing.from,
+                       .to = crossing.to,
+                       .isCoded = crossing.codec.has_value(),
+                       .bytes = tensor.bytes,
+                       .codedBytes = codec.bytes,
+                       .paysBelowBytesPerS =
+                           static_cast<double>(tensor.bytes - codec.bytes) / (codec.encodeMs + codec.decodeMs) * 1e3});
+    }
+  }
+  return edges;
+}
+
 Explanation pdc::explainPlan(const CostGraph& graph, const Cluster& cluster, const PlannerOptions& options,
                              const Plan& plan, const OtherPlanner& other) {
   Explanation explanation;
   if (!other) findBottleneck(plan, options, explanation);
   Replanner replanner(graph, cluster, options, other);
   explanation.alternatives = alternativesOf(replanner, cluster, options, plan, /*searches=*/true);
+  if (options.edgeCodec.policy != EdgeCodecPolicy::none) explanation.edges = edgesOf(graph, plan);
   explanation.levers = leversOf(replanner, cluster, options, replanner.isOwn() || options.memoryBytes > 0);
   return explanation;
 }
@@ -296,5 +323,12 @@ std::string pdc::toText(const Explanation& explanation, const Plan& plan) {
     bool helps = lever.timeMs < plan.timeMs * (1 - 1e-9);
     line(lever.name, msText(lever.timeMs), helps ? fasterText(plan.timeMs / lever.timeMs) : "no faster");
   }
+  if (!explanation.edges.empty()) text += "edges:\n";
+  for (const CodedEdge& edge : explanation.edges)
+    text += "  '" + edge.name + "' " + std::to_string(edge.from) + ">" + std::to_string(edge.to) + ": " +
+            (edge.isCoded
+                 ? "int8, " + std::to_string(edge.codedBytes) + " of " + std::to_string(edge.bytes) + " bytes"
+                 : "exact, " + std::to_string(edge.bytes) + " bytes, " + std::to_string(edge.codedBytes) + " as int8") +
+            "; alone, coding pays on links below " + sizeText(std::llround(edge.paysBelowBytesPerS)) + "/s\n";
   return text;
 }

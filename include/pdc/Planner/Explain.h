@@ -25,6 +25,15 @@ struct Lever {
   double timeMs = 0;
 };
 
+/// A tensor that crosses and can be encoded.
+struct CodedEdge {
+  std::string name;
+  int from = 0, to = 0;
+  bool isCoded = false;
+  std::int64_t bytes = 0, codedBytes = 0;
+  double paysBelowBytesPerS = 0; ///< on a slower link of its own, coding takes less than the bytes that it saves
+};
+
 struct Explanation {
   std::string bottleneck;  ///< the resource that is busy all the time: "the computation of stage 2"; may be empty
   double bottleneckMs = 0; ///< how long it is busy per minibatch
@@ -32,6 +41,7 @@ struct Explanation {
   double runnerUpMs = 0;
   std::vector<Alternative> alternatives;
   std::vector<Lever> levers;
+  std::vector<CodedEdge> edges; ///< with --edge-codec
 };
 
 /// A planner with a cost model of its own: as planPipeline.
