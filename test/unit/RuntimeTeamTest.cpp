@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <cmath>
+#include <map>
 #include <random>
 
 using namespace pdcrt;
@@ -144,9 +145,39 @@ TEST_P(TeamOf, SendsTheBytesOfTheFormulas) {
   }
 }
 
+/// Transfers complete in any order, as in MPI, also those of one channel, which begin in order.
+class LateTransport : public Transport {
+public:
+  explicit LateTransport(std::unique_ptr<Transport> threads)
+      : threads_(std::move(threads)), random_(static_cast<std::uint32_t>(threads_->rank())) {}
+
+  int rank() const override { return threads_->rank(); }
+  int ranks() const override { return threads_->ranks(); }
+  void poll() override { threads_->poll(); }
+  void start(Transfer& transfer) override {
+    late_[&transfer] = random_() % 8;
+    threads_->start(transfer);
+  }
+  bool test(Transfer& transfer) override {
+    if (!threads_->test(transfer)) return false;
+    int& late = late_[&transfer];
+    return late == 0 || --late == 0;
+  }
+  void cancel(Transfer& transfer) override { threads_->cancel(transfer); }
+  std::chrono::nanoseconds patience(int, bool) override { return std::chrono::microseconds(1); }
+  void sleep(std::chrono::nanoseconds limit) override { threads_->sleep(limit); }
+  void wake() override { threads_->wake(); }
+  bool aborted() const override { return threads_->aborted(); }
+  void abort(int exitCode) override { threads_->abort(exitCode); }
+
+private:
+  std::unique_ptr<Transport> threads_;
+  std::minstd_rand random_;
+  std::map<const Transfer*, int> late_; ///< how often it is not complete yet
+};
+
 /// Many collectives under way at once, on shared channels, finished in another order.
-TEST_P(TeamOf, TellsApartWhatIsUnderWayAtOnce) {
-  const int members = GetParam();
+void startAllAndFinishBackwards(int members, TeamThreads::Transports transports = {}) {
   constexpr int count = 3 * TeamWork::channels;
   std::vector<Collective> collectives;
   for (int i = 0; i < count; ++i)
@@ -154,7 +185,7 @@ TEST_P(TeamOf, TellsApartWhatIsUnderWayAtOnce) {
                            .combine = Combine::sum,
                            .element = Element::f32,
                            .elements = i % 3 == 0 ? 20'000 : 5});
-  TeamThreads team(members, collectives);
+  TeamThreads team(members, collectives, std::move(transports));
   team.run([&](Stream& q, int member) {
     std::vector<Floats> data, arrived;
     for (int i = 0; i < count; ++i) {
@@ -178,6 +209,18 @@ TEST_P(TeamOf, TellsApartWhatIsUnderWayAtOnce) {
       }
     }
   });
+}
+
+TEST_P(TeamOf, TellsApartWhatIsUnderWayAtOnce) {
+  startAllAndFinishBackwards(GetParam());
+}
+
+/// What shares a channel is spread in one order by all members, whatever arrives first.
+TEST_P(TeamOf, TellsApartWhatArrivesInAnyOrder) {
+  TeamThreads::Transports transports;
+  for (std::unique_ptr<Transport>& threads : makeThreadTransports(GetParam()))
+    transports.push_back(std::make_unique<LateTransport>(std::move(threads)));
+  startAllAndFinishBackwards(GetParam(), std::move(transports));
 }
 
 /// A member has one lane, in which it does one step after the other, and nothing is buffered.
