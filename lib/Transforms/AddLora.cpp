@@ -160,6 +160,13 @@ Failure AddLora::nothingMatches(const std::vector<Layer>& layers) const {
     }
   }
   const std::string near = nearestName(options_.targets, known);
+  if (options_.targets == allLinear)
+    return context_.diags.error({.file = context_.module.file})
+               .note(all.empty() ? "the model has none whose weight is a parameter" : "its layers are " + all)
+               .help("all-linear leaves out the layer that computes the logits, and what --train names: name a layer "
+                     "itself")
+           << "--lora: targets=all-linear is none of the model's "
+           << counted(static_cast<std::int64_t>(layers.size()), "linear layer");
   return context_.diags.error({.file = context_.module.file})
              .note(all.empty() ? "the model has none whose weight is a parameter" : "its layers are " + all)
              .help(near.empty() ? "name some of them, or all-linear" : "did you mean '" + near + "'?")
