@@ -5,17 +5,14 @@
 #include "Renaming.h"
 #include "WeightFiles.h"
 
-#include "pdc/Support/NamePattern.h"
+#include "pdc/Import/Adapters.h"
 
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
-#include <map>
-#include <nlohmann/json.hpp>
 #include <set>
+#include <sstream>
 
 using namespace pdc;
-using Json = nlohmann::json;
 
 namespace {
 
@@ -43,7 +40,7 @@ public:
     for (const Adapter& adapter : module_.adapters)
       if (!paths.contains(adapter.path))
         return error(adapter.path, "has no adapter there, but by --lora",
-                     "give the --lora of that training: rank=" + std::to_string(rank_) +
+                     "give the --lora of that training: rank=" + std::to_string(config_.rank) +
                          ", and targets that match its layers only");
     return success;
   }
@@ -59,25 +56,10 @@ private:
   Status readConfig() {
     const Expected<std::string> text = readFile(folder_ + configName, diags_);
     if (!text) return failure;
-    const Json json = Json::parse(*text, nullptr, /*allow_exceptions=*/false);
-    try {
-      if (json.at("peft_type") != "LORA" || json.value("use_dora", false) || json.value("bias", "none") != "none")
-        return diags_.error({.file = folder_ + configName}).exit(ExitCode::unsupported)
-               << "is of adapters of another kind than LoRA without biases";
-      json.at("r").get_to(rank_);
-      json.at("lora_alpha").get_to(alpha_);
-      usesRoot_ = json.value("use_rslora", false);
-      alphas_ = json.value("alpha_pattern", Json::object());
-    } catch (const std::exception& problem) {
-      return diags_.error({.file = folder_ + configName}) << "is no configuration of LoRA: " << problem.what();
-    }
+    Expected<PeftConfig> config = peftConfigFromJson(*text, folder_ + configName, diags_);
+    if (!config) return failure;
+    config_ = *std::move(config);
     return success;
-  }
-
-  double alphaOf(const std::string& path) const {
-    for (const auto& [key, alpha] : alphas_.items())
-      if (NamePattern("", "^(.*\\.)?(" + key + ")$").matches(path) && alpha.is_number()) return alpha.get<double>();
-    return alpha_;
   }
 
   /// The elements of a matrix as f32; empty, and an error, where it is none.
@@ -96,7 +78,7 @@ private:
     const Expected<Tensor> b = matrix(nameOfA.substr(0, nameOfA.size() - endOfA.size()) + endOfB);
     if (!a || !b) return failure;
     const std::int64_t rank = a->type().shape[0];
-    const double scale = alphaOf(path) / (usesRoot_ ? std::sqrt(static_cast<double>(rank)) : static_cast<double>(rank));
+    const double scale = config_.scaleOf(path, rank);
     std::ostringstream lora;
     lora << "--lora=rank=" << rank << ",alpha=" << scale * static_cast<double>(rank) << ",targets=" << path;
     if (adapters.empty())
@@ -177,10 +159,7 @@ private:
   const Renaming renaming_;
   Diagnostics& diags_;
   pdcrt::SafetensorsFile file_;
-  std::int64_t rank_ = 0;
-  double alpha_ = 0;
-  bool usesRoot_ = false;
-  Json alphas_;
+  PeftConfig config_;
 };
 
 } // namespace

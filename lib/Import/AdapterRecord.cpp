@@ -1,6 +1,9 @@
-// adapters.json.
+// adapters.json, and what PEFT writes beside adapters.
 #include "pdc/Import/Adapters.h"
 
+#include "pdc/Support/NamePattern.h"
+
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 using namespace pdc;
@@ -20,7 +23,9 @@ std::string pdc::toJson(const AdapterRecord& record) {
                         {"dropout", a.dropout},
                         {"slice", a.slice},
                         {"slices", a.slices}});
-  return Json{{"adapters", std::move(adapters)}, {"trained", record.trained}}.dump(1) + "\n";
+  return Json{{"adapters", std::move(adapters)}, {"trained", record.trained}}.dump(1, ' ', false,
+                                                                                   Json::error_handler_t::replace) +
+         "\n";
 }
 
 Expected<AdapterRecord> pdc::adaptersFromJson(const std::string& text, const std::string& file, Diagnostics& diags) {
@@ -40,7 +45,10 @@ Expected<AdapterRecord> pdc::adaptersFromJson(const std::string& text, const std
       one.at("dropout").get_to(a.dropout);
       one.at("slice").get_to(a.slice);
       one.at("slices").get_to(a.slices);
-      if (a.rank < 1 || a.inputs < 1 || a.outputs < 1 || a.slices < 1 || a.outputs % a.slices != 0 || a.slice < 0 ||
+      // No sum of sizes overflows, and what an adapter needs can be allocated.
+      constexpr std::int64_t most = std::int64_t{1} << 31;
+      if (a.rank < 1 || a.inputs < 1 || a.outputs < 1 || a.rank > most / a.inputs || a.rank > most / a.outputs ||
+          a.inputs > most * 8 / a.outputs || a.slices < 1 || a.outputs % a.slices != 0 || a.slice < 0 ||
           a.slice >= a.slices)
         throw std::runtime_error("the adapter of '" + a.path + "' has no such sizes");
     }
@@ -49,6 +57,33 @@ Expected<AdapterRecord> pdc::adaptersFromJson(const std::string& text, const std
     return diags.error({.file = file}).help("run pdc again") << "is no record of adapters: " << error.what();
   }
   return record;
+}
+
+double PeftConfig::scaleOf(const std::string& path, std::int64_t ownRank) const {
+  double own = alpha;
+  for (const auto& [key, value] : alphas)
+    if (NamePattern("alpha_pattern", "^(.*[.])?(" + key + ")$").matches(path)) own = value;
+  const auto divisor = static_cast<double>(ownRank);
+  return own / (usesRoot ? std::sqrt(divisor) : divisor);
+}
+
+Expected<PeftConfig> pdc::peftConfigFromJson(const std::string& text, const std::string& file, Diagnostics& diags) {
+  PeftConfig config;
+  try {
+    const Json json = Json::parse(text);
+    if (json.at("peft_type") != "LORA" || json.value("use_dora", false) || json.value("bias", "none") != "none")
+      return diags.error({.file = file}).exit(ExitCode::unsupported)
+             << "is of adapters of another kind than LoRA without biases";
+    json.at("r").get_to(config.rank);
+    json.at("lora_alpha").get_to(config.alpha);
+    config.usesRoot = json.value("use_rslora", false);
+    if (const auto alphas = json.find("alpha_pattern"); alphas != json.end() && !alphas->is_null())
+      alphas->get_to(config.alphas);
+  } catch (const std::exception& error) {
+    return diags.error({.file = file}).help("name a folder that PEFT's save_pretrained has written")
+           << "is no configuration of LoRA: " << error.what();
+  }
+  return config;
 }
 
 std::pair<std::string, std::string> pdc::folderAndStrip(const std::string& text) {

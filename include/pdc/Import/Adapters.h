@@ -8,6 +8,7 @@
 #include "pdcrt/Safetensors.h"
 
 #include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <map>
 #include <string>
@@ -27,6 +28,19 @@ inline constexpr const char* adaptersFile = "adapters.json";
 std::string toJson(const AdapterRecord& record);
 /// Errors, naming `file`: it is not what toJson writes.
 Expected<AdapterRecord> adaptersFromJson(const std::string& text, const std::string& file, Diagnostics& diags);
+
+/// What adapter_config.json of PEFT says.
+struct PeftConfig {
+  std::int64_t rank = 0;
+  double alpha = 0;
+  bool usesRoot = false;                ///< the factor is alpha / √rank (use_rslora)
+  std::map<std::string, double> alphas; ///< of layers whose paths end with a match of these regular expressions
+
+  /// The factor of the adapter of a layer, which has this rank.
+  double scaleOf(const std::string& path, std::int64_t ownRank) const;
+};
+/// Errors, naming `file`: it is none, or of another kind than LoRA without biases (ExitCode::unsupported).
+Expected<PeftConfig> peftConfigFromJson(const std::string& text, const std::string& file, Diagnostics& diags);
 
 /// By parameter. Values are those of files, or of `made`, which must stay.
 using TrainedTensors = std::map<std::string, pdcrt::TensorRecord>;
