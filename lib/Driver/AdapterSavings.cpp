@@ -15,26 +15,28 @@ std::string pdc::savingsText(const StagedPlan& staged, const std::set<std::strin
   std::ostringstream text;
   text << std::fixed << std::setprecision(3);
   const auto pieces = static_cast<std::int64_t>(pdcrt::optimizerPieces(training).size());
+  std::set<const Parameter*> owned; // the first stage that uses a parameter updates it
   for (const StageGraphs& stage : staged.stages) {
     const std::int64_t versions = staged.schedule.stages[static_cast<std::size_t>(stage.stage)].versions;
-    std::int64_t trained = 0, frozen = 0, trainedInFull = 0, frozenInFull = 0; // bytes; in full: without adapters
+    std::int64_t with = 0, inFull = 0; // bytes
     for (const Value* value : stage.training->parameterValues()) {
       const Parameter& parameter = *value->parameter();
-      const std::int64_t bytes = parameter.type.bytes();
       if (parameter.role == ParameterRole::state) continue;
-      (parameter.role == ParameterRole::trained ? trained : frozen) += bytes;
+      const std::int64_t bytes = parameter.type.bytes();
+      const std::int64_t whenTrained = bytes * (versions + 1 + (owned.insert(&parameter).second ? pieces : 0));
+      const bool isTrained = parameter.role == ParameterRole::trained;
+      with += isTrained ? whenTrained : bytes;
       if (trainedBefore.contains(parameter.name))
-        trainedInFull += bytes;
-      else if (parameter.role == ParameterRole::frozen)
-        frozenInFull += bytes;
+        inFull += whenTrained;
+      else if (!isTrained)
+        inFull += bytes;
     }
-    const std::int64_t copies = versions + 1 + pieces;
-    const double with = static_cast<double>(frozen + trained * copies) / 1e6;
-    const double without = static_cast<double>(frozenInFull + trainedInFull * copies) / 1e6;
-    text << "  stage " << stage.stage << ": " << with << " MB of weights (" << versions
-         << (versions == 1 ? " version" : " versions") << "), gradients and optimizer, " << without
-         << " MB where all is trained in full: " << std::setprecision(1) << 100 * (1 - with / std::max(without, 1e-9))
-         << " % less" << std::setprecision(3) << "\n";
+    const auto megabytes = [](std::int64_t count) { return static_cast<double>(count) / 1e6; };
+    text << "  stage " << stage.stage << ": " << megabytes(with) << " MB of weights (" << versions
+         << (versions == 1 ? " version" : " versions") << "), gradients and optimizer, " << megabytes(inFull)
+         << " MB where all is trained in full: " << std::setprecision(1)
+         << 100 * (1 - megabytes(with) / std::max(megabytes(inFull), 1e-9)) << " % less" << std::setprecision(3)
+         << "\n";
   }
   return text.str();
 }
