@@ -68,6 +68,8 @@ public:
       return failure;
     for (const std::string& loss : loss_)
       if (!parseLoss(loss, options.losses, diags)) return failure;
+    for (const std::string& lora : lora_)
+      if (!parseLora(lora, options.lora, diags)) return failure;
     for (const std::string& group : groups_)
       if (!parseParameterGroup(group, options.training.groups, diags)) return failure;
     if (!parseLearningRateSchedule(learningRateSchedule_, options.training.schedule, diags)) return failure;
@@ -135,6 +137,15 @@ private:
                    "REGEX is searched for in the names of float initializers.")
         ->type_name("REGEX");
     app.add_option(
+           "--lora", lora_,
+           "adapters of low rank (LoRA) for linear layers\nAll else is frozen but what --train names. "
+           "REGEX is searched for in the layers' paths in the module; all-linear is all of them but the one that "
+           "computes the logits. rank=8, alpha=rank, dropout=0; slices=0/2 of 3 for packed layers. May be "
+           "repeated. See docs/FineTuning.md.")
+        ->type_name("targets=REGEX|all-linear[,rank=N][,alpha=N][,...]")
+        ->allow_extra_args(false)
+        ->take_all();
+    app.add_option(
            "--bn", batchNorm_,
            "statistics of BatchNorm: the minibatch's, or the stored ones\n"
            "batch: the minibatch's, and running variances move as ONNX defines it, by the variance divided by n. "
@@ -194,7 +205,7 @@ private:
   bool writesPrograms_ = true;
   std::string target_ = "auto", precision_ = "f32", batchNorm_, tie_ = "auto", optimizer_ = "sgd,lr=0.01",
               learningRateSchedule_ = "constant", clipNorm_, lossScale_, nonFinite_;
-  std::vector<std::string> batchAxes_, dims_, bound_, loss_, groups_;
+  std::vector<std::string> batchAxes_, dims_, bound_, loss_, groups_, lora_;
 };
 
 } // namespace pdc

@@ -1,6 +1,7 @@
 // The story of the compiler, from the ONNX file to the folder of stage programs.
 #include "pdc/Driver/Compile.h"
 
+#include "AdapterSavings.h"
 #include "BatchProbe.h"
 #include "Checks.h"
 #include "Costs.h"
@@ -14,6 +15,7 @@
 #include "pdc/CodeGen/BuildFiles.h"
 #include "pdc/Driver/Launch.h"
 #include "pdc/IR/Text.h"
+#include "pdc/Import/Adapters.h"
 #include "pdc/Ops/AllOps.h"
 #include "pdc/Planner/Explain.h"
 #include "pdc/Transforms/Pipeline.h"
@@ -23,12 +25,23 @@
 #include <filesystem>
 #include <iomanip>
 #include <ostream>
+#include <set>
 #include <sstream>
 
 using namespace pdc;
 namespace fs = std::filesystem;
 
 namespace {
+
+AdapterRecord adapterRecord(const Module& module) {
+  AdapterRecord record{module.adapters, {}};
+  std::set<std::string> own;
+  for (const Adapter& adapter : module.adapters) own.insert({adapter.nameOfA(), adapter.nameOfB()});
+  for (const auto& parameter : module.parameters)
+    if (parameter->role == ParameterRole::trained && !own.contains(parameter->name))
+      record.trained.push_back(parameter->name);
+  return record;
+}
 
 /// What holds during one compilation.
 class Compilation {
@@ -47,6 +60,7 @@ private:
   Status importModel();
   Status readModel();
   Status addLosses();
+  Status addAdapters();
   Status toTrainingGraph();
   Status run(const std::vector<PipelineStep>& steps);
 
@@ -82,6 +96,7 @@ private:
   std::unique_ptr<Module> module_;
   BatchAxes batch_;
   std::optional<BatchProbe> probe_;
+  std::set<std::string> trainedBefore_; ///< the parameters that trained before there were adapters
   std::string evaluatedLoss_; ///< what an evaluation computes of the first loss; empty: the model has its loss inside
   pdcrt::Training training_;  ///< complete once the training graph is there
   Provenance provenance_;
@@ -118,6 +133,8 @@ Status Compilation::compile() {
   Expected<StagedPlan> staged = stagePlan(passContext, std::move(*planned), generateOptions);
   if (!staged) return failure;
   if (options_.explain) out_ << "stages:\n" << toText(staged->policies);
+  if (options_.explain && !module_->adapters.empty())
+    out_ << "adapters:\n" << savingsText(*staged, trainedBefore_, training_);
   if (onlyExplains) return success;
   Expected<GeneratedProgram> program =
       generate(passContext, std::move(*staged), training_, provenance_, generateOptions);
@@ -158,10 +175,23 @@ Status Compilation::run(const std::vector<PipelineStep>& steps) {
 }
 
 Status Compilation::importModel() {
-  if (!readModel() || !takeInitialWeights(*module_, options_.initFrom, diags_) || !run(afterImportSteps()) ||
-      !drawInitialWeights(*module_, {options_.init, options_.reset}, diags_))
-    return failure;
-  return addLosses();
+  if (!readModel() || !run(afterImportSteps()) || !addLosses() || !addAdapters()) return failure;
+  // All parameters are there.
+  if (!takeInitialWeights(*module_, options_.initFrom, diags_)) return failure;
+  return drawInitialWeights(*module_, {options_.init, options_.reset}, diags_);
+}
+
+/// --lora.
+Status Compilation::addAdapters() {
+  for (const auto& parameter : module_->parameters)
+    if (parameter->role == ParameterRole::trained) trainedBefore_.insert(parameter->name);
+  std::vector<PipelineStep> steps;
+  for (const auto& options : options_.lora) {
+    steps.push_back({"add-lora", options});
+    steps.back().options["train"] = options_.import.train;
+    steps.back().options["seed"] = std::to_string(options_.init.value_or(0));
+  }
+  return run(steps);
 }
 
 Status Compilation::readModel() {
@@ -256,6 +286,7 @@ Status Compilation::write(GeneratedProgram& program, const Profile& profile) {
   const Expected<std::string> record = modelRecord(options_.model, options_.output, diags_);
   if (!record) return failure;
   program.files.emplace_back(modelPathFile, *record);
+  if (!module_->adapters.empty()) program.files.emplace_back(adaptersFile, toJson(adapterRecord(*module_)));
   if (!writeOutput(options_.output, program.files, program.weights, diags_)) return failure;
   printSummary(program, profile.source, options_.output, dataFilesText(main(), training_, "  "), out_);
   return success;

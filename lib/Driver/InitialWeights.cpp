@@ -2,7 +2,9 @@
 // Or has them drawn then.
 #include "InitialWeights.h"
 
+#include "InitialAdapters.h"
 #include "OutputFolder.h"
+#include "Renaming.h"
 #include "WeightFiles.h"
 
 #include "pdc/Import/StateDict.h"
@@ -13,7 +15,6 @@
 #include "pdcrt/Training.h"
 
 #include <algorithm>
-#include <compare>
 #include <list>
 #include <map>
 #include <optional>
@@ -46,21 +47,6 @@ std::string listOf(const std::vector<std::string>& names) {
   return text + (names.size() > most ? ", …" : "");
 }
 
-/// A change of the tensors' names that makes them the parameters'.
-struct Renaming {
-  std::string strip, add; ///< off the front and to the front
-  friend auto operator<=>(const Renaming&, const Renaming&) = default;
-
-  /// The name of a tensor as a parameter's; empty: it does not begin with what is taken off.
-  std::string operator()(const std::string& tensor) const {
-    return tensor.starts_with(strip) ? add + tensor.substr(strip.size()) : "";
-  }
-  std::string flag() const { return (strip.empty() ? "" : ",strip=" + strip) + (add.empty() ? "" : ",add=" + add); }
-  std::string str() const {
-    return (strip.empty() ? "" : "without '" + strip + "'") + (add.empty() ? "" : "with '" + add + "' before them");
-  }
-};
-
 /// Takes the tensors of all files that --init-from names.
 class Taking {
 public:
@@ -92,12 +78,7 @@ private:
 
   /// "F[,strip=PREFIX][,add=PREFIX]".
   Status read(std::string word) {
-    Renaming renaming;
-    for (const auto& [key, value] : {std::pair{",add=", &renaming.add}, {",strip=", &renaming.strip}})
-      if (const std::size_t at = word.rfind(key); at != std::string::npos) {
-        *value = word.substr(at + std::string(key).size());
-        word.erase(at);
-      }
+    Renaming renaming = takeRenaming(word);
     const Expected<std::vector<std::string>> files = weightFiles(word, diags_);
     if (!files) return failure;
     std::vector<const pdcrt::SafetensorsFile*> opened;
@@ -168,7 +149,8 @@ private:
     for (const Tensor& tensor : tensors) known[tensor.record->name] = tensor.record;
     std::vector<const Parameter*> lacking;
     for (const auto& parameter : module_.parameters)
-      if (isFloat(parameter->type.element) && !known.contains(parameter->name) && !tensors_.contains(parameter->name))
+      if (isFloat(parameter->type.element) && !parameter->drawn && !known.contains(parameter->name) &&
+          !tensors_.contains(parameter->name))
         lacking.push_back(parameter.get());
     if (lacking.empty()) return Renaming{};
     std::set<Renaming> candidates;
@@ -226,6 +208,7 @@ private:
                            .permutation = {},
                            .origin = ReferenceOrigin::namedByUser};
     if (tensor.isTransposed) parameter.reference.permutation = {1, 0};
+    parameter.drawn.reset();
     parameter.location.file = tensor.file->path(); // what is wrong with its values is reported there
     return success;
   }
@@ -273,7 +256,7 @@ private:
                                                                          : " are taken as f32, exactly");
     std::vector<std::string> kept, unused;
     for (const auto& parameter : module_.parameters)
-      if (!tensors_.contains(parameter->name)) kept.push_back(parameter->name);
+      if (!tensors_.contains(parameter->name) && !parameter->drawn) kept.push_back(parameter->name);
     for (const Tensor& tensor : unused_) unused.push_back(tensor.record->name);
     if (kept.empty() && unused.empty()) return;
     Diagnostic remark{.severity = Severity::remark, .location = {.file = module_.file}};
@@ -326,7 +309,12 @@ private:
 } // namespace
 
 Status pdc::takeInitialWeights(Module& module, const std::vector<std::string>& files, Diagnostics& diags) {
-  return files.empty() ? success : Taking(module, diags).run(files);
+  std::vector<std::string> weights, adapters;
+  for (const std::string& word : files) (isAdapterFolder(word) ? adapters : weights).push_back(word);
+  if (!weights.empty() && !Taking(module, diags).run(weights)) return failure;
+  for (const std::string& word : adapters)
+    if (!takeAdapter(module, word, diags)) return failure;
+  return success;
 }
 
 /// What of `names` looks like `text`: a name, or a part of one between dots.
@@ -373,7 +361,8 @@ Status pdc::drawInitialWeights(Module& module, const DrawnWeights& wanted, Diagn
   bool valid = true;
   for (const Value* value : graph.parameterValues()) {
     Parameter& parameter = *value->parameter();
-    const bool lacks = parameter.reference.file.empty();
+    if (parameter.drawn) continue; // of an adapter
+    const bool lacks = parameter.reference.file.empty() && !parameter.given;
     if (!lacks && !reset->contains(&parameter)) continue;
     const auto values = usual.find(&parameter);
     if ((lacks && !wanted.seed && !reset->contains(&parameter)) || values == usual.end()) {

@@ -131,6 +131,7 @@ Expected<int> pdc::launch(const LaunchOptions& options, std::ostream& out, Diagn
                                                           .model = options.model,
                                                           .exportFile = options.exportFile,
                                                           .stateDict = options.stateDict,
+                                                          .adapter = options.adapter,
                                                           .weights = options.exportFolder},
                                                          *plan, diags);
   if (!trained) return failure;

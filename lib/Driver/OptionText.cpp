@@ -153,6 +153,30 @@ Status pdc::parseLoss(const std::string& text, std::vector<std::map<std::string,
   return success;
 }
 
+Status pdc::parseLora(const std::string& text, std::vector<std::map<std::string, std::string>>& lora,
+                      Diagnostics& diags) {
+  static const std::set<std::string> keys = {"rank", "alpha", "targets", "dropout", "slices"};
+  std::map<std::string, std::string> options;
+  std::string last;
+  for (const std::string& part : split(text, ',')) {
+    const auto [key, value] = keyAndValue(part);
+    if (part.find('=') != std::string::npos && keys.contains(key)) {
+      if (!options.emplace(key, value).second)
+        return diags.error({}).exit(ExitCode::usage) << "--lora: " << key << " is there twice";
+      last = key;
+    } else if (last == "targets" && part.find('=') == std::string::npos) { // a comma of the regular expression
+      options[last] += "," + part;
+    } else {
+      return unknownOption("--lora", part,
+                           "rank=N, alpha=N, targets=REGEX|all-linear, dropout=RATIO and slices=0/2 of 3 are known",
+                           diags);
+    }
+  }
+  if (!loraOptions(options, diags)) return failure;
+  lora.push_back(std::move(options));
+  return success;
+}
+
 std::vector<PipelineStep> pdc::lossSteps(const std::vector<std::map<std::string, std::string>>& losses, bool updates) {
   std::vector<PipelineStep> steps;
   for (const auto& loss : losses) steps.push_back({"add-loss", loss});

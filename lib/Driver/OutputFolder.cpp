@@ -1,6 +1,7 @@
 // Output files and initial weights.
 #include "OutputFolder.h"
 
+#include "pdc/Import/Adapters.h"
 #include "pdc/Import/OnnxImport.h"
 #include "pdcrt/MappedFile.h"
 #include "pdcrt/StoredTensor.h"
@@ -117,8 +118,9 @@ Status pdc::writeWeights(const std::string& path, const std::vector<const Parame
   std::map<std::string, pdcrt::SafetensorsFile> described; ///< whose headers say of which type values are
   std::vector<pdcrt::TensorRecord> records;
   for (const Parameter* parameter : parameters) {
-    if (parameter->drawn) {
-      const Tensor tensor = drawnTensor(*parameter->drawn, parameter->name, parameter->type);
+    if (parameter->drawn || parameter->given) {
+      const Tensor tensor =
+          parameter->given ? *parameter->given : drawnTensor(*parameter->drawn, parameter->name, parameter->type);
       owned.emplace_back(tensor.bytes().begin(), tensor.bytes().end());
       records.push_back({parameter->name, parameter->type.element, parameter->type.shape, owned.back()});
       continue;
@@ -198,6 +200,7 @@ Status pdc::writeOutput(const std::string& folder, const std::vector<OutputFile>
       const std::string name = entry.path().filename().string();
       if (isOfStage(name, suffix) && !names.contains(place + name)) fs::remove(entry.path(), error);
     }
+  if (!names.contains(adaptersFile)) fs::remove(folder + "/" + adaptersFile, error);
   for (const std::string& name : names) {
     if (sameBytes(staging.path() + "/" + name, folder + "/" + name)) continue;
     fs::rename(staging.path() + "/" + name, folder + "/" + name, error);

@@ -69,10 +69,24 @@ Expected<std::string> pdc::modelRecord(const std::string& path, const std::strin
 
 std::vector<TrainedModel::Output> TrainedModel::outputs() const {
   std::vector<Output> wanted;
+  const auto merged = [&](auto* write) {
+    return [this, write](const std::string& model, const TrainedTensors& trained, const std::string& out,
+                         Diagnostics& diags) { return writeMerged(write, model, trained, adapters_, out, diags); };
+  };
   if (!options_.exportFile.empty())
-    wanted.push_back({"--export", options_.exportFile, "to-onnx", "model", writeTrainedOnnx});
+    wanted.push_back({"--export", options_.exportFile, "to-onnx", "model", merged(writeTrainedOnnx)});
   if (!options_.stateDict.empty())
-    wanted.push_back({"--export-state-dict", options_.stateDict, "to-state-dict", "state_dict", writeStateDict});
+    wanted.push_back(
+        {"--export-state-dict", options_.stateDict, "to-state-dict", "state_dict", merged(writeStateDict)});
+  if (!options_.adapter.empty()) {
+    const auto [folder, strip] = folderAndStrip(options_.adapter);
+    wanted.push_back({"--export-adapter", folder, "to-adapter", "adapter",
+                      [this, strip = strip](const std::string& model, const TrainedTensors& trained,
+                                            const std::string& out, Diagnostics& diags) {
+                        return writeAdapter(model, trained, adapters_, out, strip, diags);
+                      },
+                      /*isFolder=*/true});
+  }
   return wanted;
 }
 
@@ -90,6 +104,15 @@ std::pair<std::uint64_t, std::int64_t> TrainedModel::identity(const std::string&
 
 Expected<TrainedModel> TrainedModel::prepare(ExportOptions options, const Plan& plan, Diagnostics& diags) {
   TrainedModel result(std::move(options), plan.stages.size());
+  const std::string file = result.options_.folder + "/" + adaptersFile;
+  std::error_code ignored;
+  if (fs::exists(file, ignored)) {
+    const Expected<std::string> text = readFile(file, diags);
+    if (!text) return failure;
+    Expected<AdapterRecord> record = adaptersFromJson(*text, file, diags);
+    if (!record) return failure;
+    result.adapters_ = *std::move(record);
+  }
   if (!result.checkModel(diags) || !result.chooseWeights(diags)) return failure;
   return result;
 }
@@ -128,8 +151,9 @@ Status TrainedModel::checkModel(Diagnostics& diags) {
   if (pdcrt::Status status = tensors.open(names); !status) return reportFile(status, names, diags);
   for (const Output& output : wanted) {
     if (!output.write(options_.model, tensors.whole(), /*out=*/"", diags)) return failure;
-    if (pdcrt::Status status = pdcrt::checkWritable(output.file); !status)
-      return reportFile(status, output.file, diags);
+    if (output.isFolder) fs::create_directories(output.file, ignored);
+    const std::string file = output.file + (output.isFolder ? "/adapter_model.safetensors" : "");
+    if (pdcrt::Status status = pdcrt::checkWritable(file); !status) return reportFile(status, file, diags);
   }
   return success;
 }

@@ -2,11 +2,13 @@
 // so that nothing is trained that cannot be written.
 #pragma once
 
+#include "pdc/Import/Adapters.h"
 #include "pdc/Plan/Plan.h"
 #include "pdc/Support/Diagnostics.h"
 #include "pdc/Support/Expected.h"
 #include "pdcrt/StoredTensor.h"
 
+#include <functional>
 #include <iosfwd>
 #include <map>
 #include <string>
@@ -24,6 +26,7 @@ struct ExportOptions {
   std::string model;      ///< the model, if it is not where the folder says
   std::string exportFile; ///< trained.onnx; empty: none is to be written
   std::string stateDict;  ///< F.safetensors with the module's state_dict; empty: none is to be written
+  std::string adapter;    ///< DIR[,strip=PREFIX] for PEFT's files; empty: none are to be written
   std::string weights;    ///< folder where trained weights are to stay; empty: none
 };
 
@@ -51,8 +54,10 @@ private:
     std::string file;    ///< its path
     std::string command; ///< of pdc-ckpt that makes it from the weights
     std::string what;    ///< how messages call it
-    Status (*write)(const std::string& model, const std::map<std::string, pdcrt::TensorRecord>& trained,
-                    const std::string& out, Diagnostics& diags);
+    std::function<Status(const std::string& model, const TrainedTensors& trained, const std::string& out,
+                         Diagnostics& diags)>
+        write;
+    bool isFolder = false; ///< `file` is one
   };
   std::vector<Output> outputs() const;
   /// The files of a stage's trained weights that are there: member by member of its team; at least that of member 0,
@@ -62,6 +67,7 @@ private:
   static std::pair<std::uint64_t, std::int64_t> identity(const std::string& file);
 
   ExportOptions options_;
+  AdapterRecord adapters_; ///< of the folder
   std::size_t stages_;
   std::string weights_;
   bool isOwn_ = false;                                                   ///< the folder was made for this training

@@ -16,6 +16,7 @@
 #include "Sequences.h"
 #include "TensorReader.h"
 #include "Weights/InputsAsWeights.h"
+#include "Weights/ModuleNames.h"
 #include "Weights/OwnInitializers.h"
 #include "pdc/IR/Builder.h"
 #include "pdc/Support/Names.h"
@@ -479,5 +480,6 @@ Expected<std::unique_ptr<Module>> pdc::importOnnx(const std::string& path, const
   Importer importer(*file, options, registry, diags, batch != nullptr);
   Expected<std::unique_ptr<Module>> module = importer.run();
   if (batch) *batch = importer.batch();
+  if (module) tellModuleNames(*file, **module);
   return module;
 }

@@ -29,12 +29,7 @@ public:
   }
 
   Status run(const std::string& out) {
-    for (int i = 0; i < file_.graph().initializer_size(); ++i)
-      if (!take(i)) return failure;
-    for (const auto& [name, record] : trained_)
-      if (!taken_.contains(name))
-        return diags_.error({.file = file_.path(), .node = name}) << "was trained, but is no initializer of the model";
-    if (!problems_.empty()) return refuse();
+    if (!takeAll()) return failure;
     tell();
     if (out.empty()) return success;
     std::vector<pdcrt::TensorRecord> records;
@@ -44,7 +39,27 @@ public:
     return success;
   }
 
+  /// What `trained` is in the module, with values of its own.
+  Status collect(std::deque<std::vector<std::byte>>& made, std::map<std::string, pdcrt::TensorRecord>& tensors) {
+    if (!takeAll()) return failure;
+    for (const auto& [name, record] : records_) {
+      if (!trained_.contains(owners_.at(name))) continue;
+      tensors[name] = record;
+      tensors[name].values = made.emplace_back(record.values.begin(), record.values.end());
+    }
+    return success;
+  }
+
 private:
+  Status takeAll() {
+    for (int i = 0; i < file_.graph().initializer_size(); ++i)
+      if (!take(i)) return failure;
+    for (const auto& [name, record] : trained_)
+      if (!taken_.contains(name))
+        return diags_.error({.file = file_.path(), .node = name}) << "was trained, but is no initializer of the model";
+    return problems_.empty() ? success : refuse();
+  }
+
   Status take(int i) {
     const onnx::TensorProto& proto = file_.graph().initializer(i);
     const std::string& name = proto.name();
@@ -180,6 +195,15 @@ Status pdc::writeStateDict(const std::string& model, const std::map<std::string,
       model, [&](const std::string& name) { return trained.contains(name); }, diags);
   if (!file) return failure;
   return StateDict(*file, trained, diags).run(out);
+}
+
+Status pdc::stateTensors(const std::string& model, const std::map<std::string, pdcrt::TensorRecord>& trained,
+                         std::deque<std::vector<std::byte>>& made, std::map<std::string, pdcrt::TensorRecord>& tensors,
+                         Diagnostics& diags) {
+  const Expected<OnnxFile> file = openWithOwnInitializers(
+      model, [&](const std::string& name) { return trained.contains(name); }, diags);
+  if (!file) return failure;
+  return StateDict(*file, trained, diags).collect(made, tensors);
 }
 
 std::map<std::string, StateName> pdc::otherStateNames(const std::string& model,

@@ -294,7 +294,11 @@ OpDef linearDef() {
           .use = [](const Operation& op) { return kernelUse<pdcrt::Linear>("Linear", "forward", forwardOptions(op)); },
           .alternatives = [](const Operation& op,
                              Target target) { return linearAlternatives(forwardOptions(op), "forward", target); }},
-      .rewrites = {.raise = raiseLinear, .makeGap = makeGap},
+      .rewrites = {.raise = raiseLinear,
+                   .makeGap = makeGap,
+                   .adaptable = [](const Operation& op) -> std::optional<AdaptableMatrix> {
+                     return AdaptableMatrix{.outputsFirst = op.attributes.get<bool>("transposed")};
+                   }},
       .split = {.loops = loopsOfForward},
       .usage = {.initialValues = asLayer([](const Operation& op) { return lastOf(operandType(op, 0)); })},
       .reference = reference([]<class T>(ReferenceContext& c) {

@@ -268,7 +268,12 @@ PDC_OPS(MatMul) {
           .gradient = [](GradientContext& g) { return Gradient(g).run(); },
           .kernel =
               {.use = [](const Operation& op) { return kernelUse<pdcrt::MatMul>("MatMul", "forward", optionsOf(op)); }},
-          .rewrites = {.raise = raiseTransposes},
+          .rewrites = {.raise = raiseTransposes,
+                       .adaptable = [](const Operation& op) -> std::optional<AdaptableMatrix> {
+                         if (op.attributes.get<bool>("transpose_a") || operandType(op, 1).rank() != 2)
+                           return std::nullopt;
+                         return AdaptableMatrix{.outputsFirst = op.attributes.get<bool>("transpose_b")};
+                       }},
           .split = {.loops = matmulLoops},
           .usage = {.initialValues = [](const Operation& op, std::size_t i) -> std::optional<InitialValues> {
             if (!isFromParameters(op.operand(i)) || isFromParameters(op.operand(1 - i))) return std::nullopt;

@@ -26,6 +26,27 @@ void pdc::registerTransforms(PassRegistry& registry) {
            "be recovered afterwards.",
        .options = {},
        .run = raise});
+  registry.add(
+      {.argument = "add-lora",
+       .summary = "Adds adapters of low rank to linear layers, and freezes all else",
+       .description =
+           "The result Y of a layer that `targets` matches becomes Y + (alpha / rank) · (dropout(X) · "
+           "transposed A) · transposed B. A starts with U(-1/√inputs, 1/√inputs), B with zeros. The layers are "
+           "those of ops with OpRewrites::adaptable; `targets` is searched for in their paths in the module "
+           "that was exported. `all-linear` is all layers but the one that computes the logits of a loss, and "
+           "layers whose weights `train` matches. Several runs add several kinds of adapters. Afterwards only "
+           "parameters of adapters are trained, and what `train` matches. Runs after the losses.",
+       .options = {{"rank", "columns of A and B (8)"},
+                   {"alpha", "the sum is multiplied by alpha / rank (the rank)"},
+                   {"targets", "regular expression, or `all-linear`"},
+                   {"dropout", "ratio of the dropout in front of A (0)"},
+                   {"slices", "`0/2 of 3`: adapters for these of so many layers that are packed into each"},
+                   {"train", "regular expression of other parameters that are trained"},
+                   {"seed", "of the first values of A (0)"}},
+       .run = [](PassContext& context) -> Status {
+         const Expected<LoraOptions> options = loraOptions(context.options, context.diags);
+         return options ? addLora(context, *options) : Status(failure);
+       }});
   registry.add({.argument = "differentiate",
                 .summary = "Appends the backward operations of @main",
                 .description =

@@ -136,6 +136,11 @@ def planner_seeds(tools, folder):
     kernel = {"kernel": "Conv2d{.input = {2, 16, 8, 8}, .filter = {16, 16, 3, 3}}", "method": "forward"}
     measured["kernels"] = [{**kernel, "algorithm": "direct", "ms": 0.5}, {**kernel, "algorithm": "winograd", "ms": 0.25}]
     put("profile", "kernels", json.dumps(measured, indent=2) + "\n")
+    sizes = {"outputs_first": False, "outputs_first_in_module": True, "inputs": 4, "outputs": 6, "rank": 2, "alpha": 4.0, "dropout": 0.05}
+    put("adapters", "two", json.dumps({"trained": ["head.weight"], "adapters": [
+        {"path": "h.0.attn", "weight": "h.0.attn.weight", **sizes, "slice": slice, "slices": 3} for slice in (0, 2)]}))
+    put("peft-config", "peft", json.dumps({"peft_type": "LORA", "r": 2, "lora_alpha": 4, "bias": "none", "use_rslora": True,
+                                           "alpha_pattern": {"h[.]0[.]attn": 8}, "target_modules": ["attn"]}))
     put("training", "small", (out / "training.json").read_text())
     put("safetensors", "weights", next((out / "weights").iterdir()).read_bytes())
     inputs = SOURCE / "test/Planner/Inputs"

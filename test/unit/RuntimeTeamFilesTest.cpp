@@ -9,9 +9,11 @@
 #include "pdcrt/StoredTensor.h"
 #include "run/RunFiles.h"
 
+#include <deque>
 #include <filesystem>
 #include <fstream>
 #include <gtest/gtest.h>
+#include <map>
 #include <set>
 #include <unistd.h>
 
@@ -48,7 +50,28 @@ std::set<std::string> namesIn(const std::string& folder) {
 
 class TeamFiles : public testing::Test {
 protected:
-  TeamFiles() { training.optimizer = OptimizerKind::adam; }
+  TeamFiles() {
+    training.optimizer = OptimizerKind::adam;
+    writeInitial();
+  }
+
+  /// The weights of the program's folder: all of them, whole. `fixed`: other values for that frozen parameter.
+  void writeInitial(const std::string& fixed = "fixed") {
+    fs::create_directory(program.path + "/weights");
+    std::vector<TensorRecord> records;
+    std::deque<std::vector<float>> values;
+    const DividedStage whole(1);
+    const auto add = [&](const auto& row, const std::string& name) {
+      values.push_back(wholeOf(name, row.shape));
+      records.push_back({row.name,
+                         Element::f32,
+                         {row.shape.dims, row.shape.dims + row.shape.rank},
+                         std::as_bytes(std::span(values.back()))});
+    };
+    for (const ParameterRow& row : whole.parameters) add(row, row.name == std::string("fixed") ? fixed : row.name);
+    for (const StateRow& row : whole.states) add(row, row.name + std::string("0"));
+    ASSERT_TRUE(writeSafetensors(program.path + "/weights/stage0.safetensors", records));
+  }
 
   /// The checkpoint after 8 minibatches of a run with so many replicas, each a team of so many members.
   void write(int replicas, int members) {
@@ -63,7 +86,9 @@ protected:
         ASSERT_TRUE(process.status) << process.status.message();
         fill(process, statesOf(replica));
         Checkpointer checkpointer(options, schedule, places, training);
-        checkpointer.begin(process.executor, 0);
+        std::map<std::string, FileSum> frozen;
+        ASSERT_TRUE(frozenSums(program.path, process.executor, frozen));
+        checkpointer.begin(process.executor, 0, frozen);
         checkpointer.finish(8);
         const std::optional<Message> report = checkpointer.report();
         ASSERT_TRUE(report);
@@ -71,7 +96,7 @@ protected:
       }
     Process first(schedule, own, training, 0, 0);
     Checkpointer checkpointer(options, schedule, places, training);
-    checkpointer.begin(first.executor, 0);
+    checkpointer.begin(first.executor, 0, {});
     Manifest manifest;
     manifest.optimizer = "adam";
     for (const Message& report : reports) {
@@ -87,10 +112,12 @@ protected:
   Status load(Process& process) const {
     CheckpointReader reader;
     if (Status status = reader.open(folder, 8); !status) return status;
-    return loadCheckpoint(reader, training, process.executor);
+    StoredTensors initial;
+    if (Status status = openInitial(program.path, initial); !status) return status;
+    return loadCheckpoint(reader, training, initial, process.executor);
   }
 
-  const ScratchFolder scratch;
+  const ScratchFolder scratch, program;
   const std::string& folder = scratch.path;
   Training training;
 };
@@ -125,7 +152,7 @@ TEST_F(TeamFiles, CheckpointsHoldEachElementOnce) {
   ASSERT_TRUE(file.open(checkpointFolder(folder, 8) + "/stage0.member1.safetensors"));
   std::set<std::string> names;
   for (const auto& [name, record] : file.tensors()) names.insert(name);
-  EXPECT_EQ(names, (std::set<std::string>{"qkv", "table", "filter", "fixed", "fixedFilter", "mean"}));
+  EXPECT_EQ(names, (std::set<std::string>{"qkv", "table", "filter", "mean"}));
   EXPECT_EQ(file.metadata().at("part/qkv"), "axis 1 blocks 3 of 2 member 1 shape 6 12");
   EXPECT_EQ(file.metadata().at("part/table"), "axis 0 blocks 1 of 2 member 1 shape 7 4");
 
@@ -134,9 +161,16 @@ TEST_F(TeamFiles, CheckpointsHoldEachElementOnce) {
   EXPECT_EQ(reader.manifest().members, std::vector<int>{2});
   std::map<std::string, TensorRecord> all;
   ASSERT_TRUE(reader.weights(all));
-  ASSERT_EQ(all.size(), 8u);
+  ASSERT_EQ(all.size(), 6u);
+  std::map<std::string, FileSum> frozen;
+  ASSERT_TRUE(reader.frozen(frozen));
+  ASSERT_EQ(frozen.size(), 2u);
   for (const DividedStage whole(1); const ParameterRow& row : whole.parameters) {
     const std::vector<float> expected = wholeOf(row.name, row.shape);
+    if (!row.trained) {
+      EXPECT_EQ(frozen.at(row.name), extended({}, std::as_bytes(std::span(expected)))) << row.name;
+      continue;
+    }
     ASSERT_EQ(all.at(row.name).values.size(), 4 * expected.size());
     EXPECT_EQ(std::memcmp(all.at(row.name).values.data(), expected.data(), 4 * expected.size()), 0) << row.name;
   }
@@ -173,27 +207,28 @@ TEST_F(TeamFiles, ADamagedPartIsNamed) {
   EXPECT_EQ(status.message(), path + ": is damaged: its checksum is not that of the manifest");
 }
 
+TEST_F(TeamFiles, OtherFrozenValuesAreRefused) {
+  write(1, 2);
+  writeInitial("other");
+  const Schedule schedule = scheduleOf(1, 1);
+  const DividedStage own(1);
+  Process process(schedule, own, training, 0, 0);
+  const Status status = load(process);
+  EXPECT_EQ(status.code(), Exit::badData);
+  EXPECT_EQ(status.message().find(program.path +
+                                  "/weights/stage0.safetensors: 'fixed' has other values than the frozen "
+                                  "parameter of the checkpoint: it is 96 "),
+            0U)
+      << status.message();
+}
+
 TEST_F(TeamFiles, InitialWeightsAreWhole) {
-  fs::create_directory(folder + "/weights");
-  std::vector<TensorRecord> records;
-  std::vector<std::vector<float>> values;
-  const DividedStage whole(1);
-  const auto add = [&](const auto& row, const std::string& name) {
-    values.push_back(wholeOf(name, row.shape));
-    records.push_back({row.name,
-                       Element::f32,
-                       {row.shape.dims, row.shape.dims + row.shape.rank},
-                       std::as_bytes(std::span(values.back()))});
-  };
-  for (const ParameterRow& row : whole.parameters) add(row, row.name);
-  for (const StateRow& row : whole.states) add(row, row.name + std::string("0"));
-  ASSERT_TRUE(writeSafetensors(folder + "/weights/stage0.safetensors", records));
   for (int members : {1, 2, 4}) {
     const Schedule schedule = scheduleOf(1, members);
     const DividedStage own(members);
     for (int member = 0; member < members; ++member) {
       Process process(schedule, own, training, 0, member);
-      const Status status = initialWeights(folder, process.executor);
+      const Status status = initialWeights(program.path, process.executor);
       ASSERT_TRUE(status) << status.message();
       expectFilled(process, statesOf(0), /*withOptimizer=*/false);
     }
@@ -207,7 +242,7 @@ TEST_F(TeamFiles, ExportedWeightsAreWholeTogether) {
     for (int member = members; member-- > 0;) {
       Process process(schedule, own, training, 0, member);
       fill(process, statesOf(0));
-      ASSERT_TRUE(exportWeights(folder, process.executor));
+      ASSERT_TRUE(exportWeights(folder, /*adapters=*/"", process.executor));
       expectFilled(process, statesOf(0)); // as it was
     }
     // None is left of the larger team before.

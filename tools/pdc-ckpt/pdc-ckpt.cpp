@@ -1,13 +1,17 @@
-// pdc-ckpt ls|verify|show|to-onnx|to-state-dict DIR: what the checkpoints of a run are, whether they are whole, and the
-// way to ONNX and to PyTorch.
+// pdc-ckpt ls|verify|show|to-onnx|to-state-dict|to-adapter DIR: what the checkpoints of a run are, whether they are
+// whole, and the way to ONNX, to PyTorch and to PEFT.
 #include "../StandardFlags.h"
 #include "pdc/Driver/CommandLine.h"
+#include "pdc/Import/Adapters.h"
+#include "pdc/Import/FrozenWeights.h"
 #include "pdc/Import/StateDict.h"
 #include "pdc/Import/TrainedOnnx.h"
 #include "pdcrt/Checkpoint.h"
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <filesystem>
+#include <functional>
 #include <iomanip>
 #include <iostream>
 #include <numeric>
@@ -19,7 +23,7 @@ using pdcrt::Manifest;
 namespace {
 
 struct Flags {
-  std::string directory, model, output;
+  std::string directory, model, output, base, strip;
   std::int64_t at = -1;
 };
 
@@ -99,23 +103,56 @@ std::vector<std::vector<std::string>> exportedFiles(const std::string& directory
   }
 }
 
-/// Writes a file of trained weights; writeTrainedOnnx or writeStateDict.
-using Writer = Status (*)(const std::string&, const std::map<std::string, pdcrt::TensorRecord>&, const std::string&,
-                          Diagnostics&);
+/// Writes what a command makes of trained weights.
+using Writer = std::function<Status(const Flags&, const TrainedTensors&, const AdapterRecord&, Diagnostics&)>;
 
-int writeExported(const Flags& flags, Writer write, const std::vector<std::vector<std::string>>& stages) {
+template <auto write>
+Status merged(const Flags& flags, const TrainedTensors& trained, const AdapterRecord& record, Diagnostics& diags) {
+  return writeMerged(write, flags.model, trained, record, flags.output, diags);
+}
+
+Status adapter(const Flags& flags, const TrainedTensors& trained, const AdapterRecord& record, Diagnostics& diags) {
+  return writeAdapter(flags.model, trained, record, flags.output, flags.strip, diags);
+}
+
+/// `text`: the metadata of `file`; empty: there are no adapters.
+Expected<AdapterRecord> recordOf(const std::string& text, const std::string& file, Diagnostics& diags) {
+  return text.empty() ? Expected<AdapterRecord>(AdapterRecord{}) : adaptersFromJson(text, file, diags);
+}
+
+int writeExported(const Flags& flags, const Writer& write, const std::vector<std::vector<std::string>>& stages) {
   std::vector<std::string> names;
   for (const std::vector<std::string>& members : stages) names.insert(names.end(), members.begin(), members.end());
   pdcrt::StoredTensors tensors;
+  pdcrt::SafetensorsFile first;
   if (pdcrt::Status status = tensors.open(names); !status) return told(status);
+  if (pdcrt::Status status = first.open(names.front()); !status) return told(status);
   Diagnostics diags(&std::cerr);
-  if (!write(flags.model, tensors.whole(), flags.output, diags)) return exitCodeOf(diags);
+  const auto text = first.metadata().find(pdcrt::adaptersKey);
+  const Expected<AdapterRecord> record =
+      recordOf(text == first.metadata().end() ? "" : text->second, names.front(), diags);
+  if (!record || !write(flags, tensors.whole(), *record, diags)) return exitCodeOf(diags);
   std::cout << "wrote " << flags.output << " from the weights of " << stages.size()
             << (stages.size() == 1 ? " stage" : " stages") << "\n";
   return 0;
 }
 
-int writeFrom(const Flags& flags, Writer write) {
+/// The weights in the folder that --base names, or that pdc has written there; none without the flag.
+pdcrt::Status openBase(const Flags& flags, pdcrt::StoredTensors& base) {
+  if (flags.base.empty()) return {};
+  std::error_code ignored;
+  std::vector<std::string> names;
+  const std::string inside = flags.base + "/weights";
+  for (const auto& entry : std::filesystem::directory_iterator(
+           std::filesystem::is_directory(inside, ignored) ? inside : flags.base, ignored))
+    if (entry.path().extension() == ".safetensors") names.push_back(entry.path().string());
+  std::sort(names.begin(), names.end());
+  if (names.empty())
+    return {pdcrt::Exit::badData, flags.base + ": holds no .safetensors file", "name a folder that pdc has written"};
+  return base.open(names);
+}
+
+int writeFrom(const Flags& flags, const Writer& write) {
   if (const auto stages = exportedFiles(flags.directory); !stages.empty()) return writeExported(flags, write, stages);
   std::int64_t minibatches = 0;
   pdcrt::CheckpointReader reader;
@@ -129,8 +166,16 @@ int writeFrom(const Flags& flags, Writer write) {
     if (pdcrt::Status status = reader.meanState(name, means.emplace_back()); !status) return told(status);
     tensors[name].values = std::as_bytes(std::span(means.back()));
   }
+  std::map<std::string, pdcrt::FileSum> frozen;
+  if (pdcrt::Status status = reader.frozen(frozen); !status) return told(status);
+  pdcrt::StoredTensors base;
+  if (pdcrt::Status status = openBase(flags, base); !status) return told(status);
   Diagnostics diags(&std::cerr);
-  if (!write(flags.model, tensors, flags.output, diags)) return exitCodeOf(diags);
+  std::deque<std::vector<std::byte>> made;
+  const Expected<AdapterRecord> record = recordOf(reader.adapters(), flags.directory, diags);
+  if (!record || !takeFrozen(flags.model, frozen, base.whole(), tensors, made, diags) ||
+      !write(flags, tensors, *record, diags))
+    return exitCodeOf(diags);
   std::cout << "wrote " << flags.output << " from the checkpoint after " << minibatches << " minibatches\n";
   return 0;
 }
@@ -153,20 +198,31 @@ int main(int argc, char** argv) {
   CLI::App* const onnx =
       command("to-onnx", "writes the model with the weights of a checkpoint, or of --export-weights");
   CLI::App* const dict = command("to-state-dict", "the same as the state_dict of the PyTorch module");
-  for (CLI::App* one : {showing, onnx, dict})
+  CLI::App* const peft = command("to-adapter", "the adapters of pdc --lora as a folder that PEFT reads");
+  for (CLI::App* one : {showing, onnx, dict, peft})
     one->add_option("--at", flags.at, "the checkpoint after so many minibatches (the newest)")
         ->type_name("MINIBATCHES");
-  for (CLI::App* one : {onnx, dict}) {
+  for (CLI::App* one : {onnx, dict, peft}) {
     one->add_option("--model", flags.model, "the model that was trained")->required()->type_name("MODEL.onnx");
-    one->add_option("-o", flags.output, "the file to write")
+    one->add_option("-o", flags.output, one == peft ? "the folder to write" : "the file to write")
         ->required()
-        ->type_name(one == onnx ? "trained.onnx" : "F.safetensors");
+        ->type_name(one == onnx   ? "trained.onnx"
+                    : one == dict ? "F.safetensors"
+                                  : "DIR");
+    one->add_option("--base", flags.base,
+                    "what pdc has written for the run\nWhere the run began with other weights than the model's: frozen "
+                    "parameters are taken from there.")
+        ->type_name("DIR");
   }
+  peft->add_option("--strip", flags.strip, "a prefix that is taken off the paths of the layers")->type_name("PREFIX");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : static_cast<int>(ExitCode::usage);
   }
   if (*ls || *verify) return list(flags, static_cast<bool>(*verify));
-  return *showing ? show(flags) : writeFrom(flags, *onnx ? writeTrainedOnnx : writeStateDict);
+  if (*showing) return show(flags);
+  return writeFrom(flags, *onnx   ? Writer(merged<writeTrainedOnnx>)
+                          : *dict ? Writer(merged<writeStateDict>)
+                                  : Writer(adapter));
 }

@@ -68,6 +68,10 @@ int main(int argc, char** argv) {
          "--export-state-dict", options.stateDict,
          "write the PyTorch module's state_dict there\nWith the module's names and shapes. See docs/FromPyTorch.md.")
       ->type_name("F.safetensors");
+  app.add_option("--export-adapter", options.adapter,
+                 "write the adapters of pdc --lora there, as PEFT's files\nstrip takes a prefix off the paths of the "
+                 "layers, where a wrapper was exported. See docs/FineTuning.md.")
+      ->type_name("DIR[,strip=PREFIX]");
   app.add_option("--export-weights", options.exportFolder, "write the trained weights there, a file per stage")
       ->type_name("DIR");
   app.option_defaults()->group("Options");

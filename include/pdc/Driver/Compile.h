@@ -29,6 +29,7 @@ struct CompileOptions {
   std::optional<std::uint64_t> init;                      ///< seed of parameters that start without stored values
   std::string reset;                                      ///< names of parameters that do though they have some
   std::vector<std::map<std::string, std::string>> losses; ///< options of add-loss; none: the model's own
+  std::vector<std::map<std::string, std::string>> lora;   ///< options of add-lora; none: no adapters
   pdcrt::Training training;                               ///< optimizer; batch and loss are filled in
   std::string metric; ///< accuracy, top5, perplexity, mse, none; empty: what suits the loss
 
@@ -64,6 +65,8 @@ Status measureProfile(const CompileOptions& options, const std::string& file, st
 Status parseOptimizer(const std::string& text, pdcrt::Training& training, Diagnostics& diags);
 /// "mse:OUTPUT,weight=0.3": appends to `losses`.
 Status parseLoss(const std::string& text, std::vector<std::map<std::string, std::string>>& losses, Diagnostics& diags);
+/// "rank=8,alpha=16,targets=c_attn|c_proj,dropout=0.05": appends to `lora`.
+Status parseLora(const std::string& text, std::vector<std::map<std::string, std::string>>& lora, Diagnostics& diags);
 /// "cosine,period=2000,warmup=100"
 Status parseLearningRateSchedule(const std::string& text, pdcrt::LearningRateSchedule& schedule, Diagnostics& diags);
 /// "REGEX:lr=0.1,weight_decay=0": appends to `groups`.

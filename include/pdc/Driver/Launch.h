@@ -22,6 +22,7 @@ struct LaunchOptions {
   std::string model;                  ///< that the folder was generated from, if it is not where it was
   std::string exportFile;             ///< trained.onnx to write afterwards; empty: none
   std::string stateDict;              ///< the module's state_dict to write afterwards; empty: none
+  std::string adapter;                ///< DIR[,strip=PREFIX]: PEFT's files of the adapters; empty: none
   std::string exportFolder;           ///< where to keep the trained weights; empty: nowhere
 };
 

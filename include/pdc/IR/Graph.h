@@ -12,6 +12,7 @@
 // A graph owns its operations, in topological order, and its values. docs/IR.md is the reference of the text form.
 #pragma once
 
+#include "pdc/IR/Adapter.h"
 #include "pdc/IR/Attributes.h"
 #include "pdc/IR/InitialValues.h"
 #include "pdc/IR/Loops.h"
@@ -64,6 +65,10 @@ struct Parameter {
   Reference reference;
   Location location;
   std::optional<DrawnValues> drawn; ///< instead of what the reference says
+  std::optional<Tensor> given = {}; ///< instead of both: values that no file has as they are
+  /// What the module that was exported calls it, where that is not the one name `name`: renamed, or tied.
+  std::vector<std::string> moduleNames = {};
+  bool isTransposeOfModule = false; ///< a matrix; the module has its transpose
 };
 
 class Value {
@@ -268,6 +273,9 @@ struct Module {
   std::vector<std::unique_ptr<Graph>> graphs;
   /// By the names of ONNX nodes, as in locations: what a node's first input is called there.
   std::map<std::string, std::string> firstInputs;
+  /// By the names of ONNX nodes: the path of the module that has called it, "layers.0.fc", where the file says so.
+  std::map<std::string, std::string> callers;
+  std::vector<Adapter> adapters; ///< in program order
 
   Graph* findGraph(const std::string& graphName) const;
   Parameter* findParameter(const std::string& parameterName) const;

@@ -94,6 +94,13 @@ struct OpKernel {
   std::vector<Replaceable> replaceable;
 };
 
+/// A matrix by which an operation multiplies the last axis of an operand, which makes the last axis of result 0.
+struct AdaptableMatrix {
+  std::size_t input = 0;    ///< the operand with the inputs on its last axis
+  std::size_t weight = 1;   ///< the operand that is the matrix
+  bool outputsFirst = true; ///< it is [outputs, inputs], and not [inputs, outputs]
+};
+
 /// Asked by passes: how an operation is rewritten.
 struct OpRewrites {
   /// Makes an operation that recomputes result 0 of a forward operation, with the same bits, in one pass over its
@@ -121,6 +128,9 @@ struct OpRewrites {
   /// The new operation has the results of both, the reader's last, with the same bits. Null, or it returns null: the
   /// fusion does not apply.
   std::function<Operation*(const Operation&, const Operation& reader, Builder&)> together;
+  /// Where an adapter of low rank fits (Hu et al. 2021): the sum of result 0 and of operand `input` times another
+  /// matrix is the operation with another weight. Null, or nothing: nowhere.
+  std::function<std::optional<AdaptableMatrix>(const Operation&)> adaptable;
 };
 
 /// What members carry out together: operand 0, which has the form `from`, in the form `to`. The operand `added`, where

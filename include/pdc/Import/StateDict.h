@@ -4,6 +4,8 @@
 #include "pdc/Support/Diagnostics.h"
 #include "pdcrt/Safetensors.h"
 
+#include <cstddef>
+#include <deque>
 #include <map>
 #include <string>
 #include <vector>
@@ -22,6 +24,12 @@ namespace pdc {
 /// (with what to type to export without that); another type or shape; `out` cannot be written.
 Status writeStateDict(const std::string& model, const std::map<std::string, pdcrt::TensorRecord>& trained,
                       const std::string& out, Diagnostics& diags);
+
+/// Some of `trained` as writeStateDict writes them, into `tensors`, with values in `made`. Errors are the same, but
+/// that nothing is written.
+Status stateTensors(const std::string& model, const std::map<std::string, pdcrt::TensorRecord>& trained,
+                    std::deque<std::vector<std::byte>>& made, std::map<std::string, pdcrt::TensorRecord>& tensors,
+                    Diagnostics& diags);
 
 /// A name under which a state_dict has a parameter of the model.
 struct StateName {

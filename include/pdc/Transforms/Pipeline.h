@@ -1,6 +1,7 @@
 // The pipelines that pdc runs on the whole graph, as data: the driver runs them, docs/Passes.md prints them.
 //
-//   afterImport → a step add-loss for each loss → afterLosses → trainingStep → layouts → the plan
+//   afterImport → a step add-loss for each loss → afterLosses → a step add-lora for each --lora → trainingStep →
+//   layouts → the plan
 //
 // The pipeline of the stages follows, after the plan (pdc/Stage/StagePolicy.h).
 #pragma once

@@ -1,7 +1,7 @@
 // The transforms from an imported model to the graph of a training step, in the order in which the driver runs them.
 //
-//   import → canonicalize → raise → add-loss → order-branches → differentiate → fuse → add-evaluation → layout →
-//   (planner) → the passes of stages (pdc/Stage/StagePasses.h)
+//   import → canonicalize → raise → add-loss → add-lora → order-branches → differentiate → fuse → add-evaluation →
+//   layout → (planner) → the passes of stages (pdc/Stage/StagePasses.h)
 //
 // Each is a pass (registerTransforms) with its own file in lib/Transforms; the functions here are for the driver, which
 // has options that are not text.
@@ -26,6 +26,26 @@ Status canonicalize(PassContext& context);
 /// Turns exporters' pieces back into one op: linear from transpose + matmul + add. Runs before differentiation, because
 /// a fused backward cannot be recovered afterwards.
 Status raise(PassContext& context);
+
+/// --lora=: adapters of low rank for linear layers.
+struct LoraOptions {
+  std::int64_t rank = 8;
+  double alpha = 8;
+  std::string targets; ///< REGEX, searched for in the layers' paths in the module, or "all-linear"
+  double dropout = 0;
+  std::vector<std::int64_t> chosenSlices = {0}; ///< of `slices` layers that are packed into each
+  std::int64_t slices = 1;
+  std::string train;      ///< REGEX: parameters that keep training in full
+  std::uint64_t seed = 0; ///< of the first values of A
+};
+/// From the options of the pass add-lora, which are the parts of --lora=. Errors: ExitCode::usage.
+Expected<LoraOptions> loraOptions(const std::map<std::string, std::string>& options, Diagnostics& diags);
+/// Adds adapters to @main, and to Module::adapters, and freezes all parameters that are neither of adapters nor matched
+/// by `train`. Runs after `raise` and the losses, before `differentiate`. "all-linear" is every layer whose weight is a
+/// parameter but those that compute the logits of a loss, and those that train in full. Errors: no layer has such a
+/// path, a weight that is computed, a rank above the sizes of a layer, slices that do not divide its outputs, a layer
+/// that trains in full or has an adapter already.
+Status addLora(PassContext& context, const LoraOptions& options);
 
 /// Over what a loss that leaves out positions is a mean: those of a minibatch, or those of all minibatches of an
 /// update.

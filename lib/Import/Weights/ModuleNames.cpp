@@ -1,5 +1,6 @@
 #include "Weights/ModuleNames.h"
 
+#include "ProgramOrder.h"
 #include "Weights/ExporterWarnings.h"
 
 #include <algorithm>
@@ -219,4 +220,24 @@ ModuleForm ModuleNames::withOtherNames(ModuleForm form, const std::string& initi
     form.tensors.back().name = other;
   }
   return form;
+}
+
+void pdc::tellModuleNames(const OnnxFile& file, Module& module) {
+  const ModuleNames names(file);
+  for (int i = 0; i < file.graph().initializer_size(); ++i) {
+    Parameter* const parameter = module.findParameter(file.graph().initializer(i).name());
+    if (!parameter) continue;
+    const ModuleForm form = names.formOf(i);
+    const auto isItself = [&](const ModuleTensor& tensor) {
+      return tensor.name == parameter->name && tensor.isAsStored();
+    };
+    if (form.tensors.empty() || !form.tensors.front().pieces.empty() ||
+        (form.tensors.size() == 1 && isItself(form.tensors.front())))
+      continue;
+    for (const ModuleTensor& tensor : form.tensors) parameter->moduleNames.push_back(tensor.name);
+    parameter->isTransposeOfModule = form.tensors.front().transposed;
+  }
+  for (const onnx::NodeProto& node : file.graph().node())
+    if (const std::string path = names.modulePathOf(node); !path.empty())
+      module.callers.emplace(nameOfNode(node), path);
 }

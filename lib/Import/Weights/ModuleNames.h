@@ -4,6 +4,7 @@
 #include "OnnxFile.h"
 #include "Weights/ExportedProgram.h"
 #include "Weights/InitializerRules.h"
+#include "pdc/IR/Graph.h"
 
 #include <cstdint>
 #include <map>
@@ -43,18 +44,23 @@ public:
   const ExportedProgram& program() const { return program_; }
   /// What to type so that the exporter keeps the names.
   const char* remedy() const;
+  /// The path of the module that has called a node: "block2.shortcut.0"; empty: the file does not say.
+  std::string modulePathOf(const onnx::NodeProto& node) const;
 
 private:
   ModuleForm statedForm(const onnx::TensorProto& tensor) const;
   ModuleForm ruledForm(const onnx::TensorProto& tensor) const;
   ModuleForm withOtherNames(ModuleForm form, const std::string& initializer) const;
   std::string ruledWeightOf(const InitializerUses& uses) const;
-  std::string modulePathOf(const onnx::NodeProto& node) const;
 
   const OnnxFile& file_;
   const ExportedProgram program_;
   const ValueUses uses_;
   std::map<const onnx::NodeProto*, int> layers_; ///< of nodes of recurrent layers: which layer of their module
 };
+
+/// Tells `module`, which `file` was imported as, what its parameters are called in the module that was exported, and
+/// who has called its nodes.
+void tellModuleNames(const OnnxFile& file, Module& module);
 
 } // namespace pdc

@@ -2,7 +2,7 @@
 // states the format; Checkpointer.h writes it while a run goes on.
 //
 //   DIR/checkpoint-0000000120/      after exactly the minibatches 0 … 119
-//     stage0.safetensors            newest weights of stage 0, and its state (of replica 0)
+//     stage0.safetensors            newest weights of stage 0, and its state (of replica 0); of what is frozen the sums
 //     stage0.optimizer.safetensors  what its optimizer keeps of each trained parameter, and how often it updated it
 //     stage0.replica1.safetensors   state of replica 1
 //     stage0.member1.safetensors    where a team divides tensors, the parts of its member 1 (StoredTensor.h); so, too,
@@ -15,12 +15,19 @@
 #include "pdcrt/WriteFile.h"
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace pdcrt {
+
+/// Metadata of files of trained weights: what adapters.json of the program's folder says, as it is.
+inline constexpr const char* adaptersKey = "adapters";
+/// "frozen/NAME" and the text for the metadata of a shard that leaves out a frozen parameter: the sum of its values.
+std::pair<std::string, std::string> frozenMetadata(const std::string& name, const FileSum& sum);
 
 enum class ShardKind : std::uint8_t { weights, optimizer, state };
 
@@ -104,6 +111,11 @@ public:
   /// Weights and, of replica 0, state of all stages, by name and whole, for as long as this is open. Fails as stored();
   /// verifies nothing.
   Status weights(std::map<std::string, TensorRecord>& all);
+  /// The sums of the values of frozen parameters, which the checkpoint does not hold, by name. Fails with
+  /// Exit::badData: a text is not one of frozenMetadata().
+  Status frozen(std::map<std::string, FileSum>& sums) const;
+  /// The metadata `adaptersKey`; empty: there are no adapters.
+  std::string adapters() const;
   /// The names of f32 state that several replicas have.
   std::vector<std::string> averagedNames() const;
   /// The mean of a running statistic (f32), whole, over the replicas that have it, added in their order as

@@ -44,8 +44,9 @@ Checkpointer::~Checkpointer() {
   thread_.join();
 }
 
-void Checkpointer::begin(Executor& executor, std::int64_t first) {
+void Checkpointer::begin(Executor& executor, std::int64_t first, std::map<std::string, FileSum> frozen) {
   if (!enabled()) return;
+  frozen_ = std::move(frozen);
   const std::span<const HostedStage> hosted = executor.hosted();
   executor_ = &executor;
   stream_ = executor.stream();
@@ -61,9 +62,6 @@ void Checkpointer::begin(Executor& executor, std::int64_t first) {
     copy.weights.resize(bytes.weights);
     copy.optimizer.resize(hosted[i].optimizer->layout().bytes());
     copy.counts.resize(hosted[i].optimizer->parameters().size());
-    if (device::hostSeesBlocks()) continue;
-    copy.frozen.resize(bytes.frozen);
-    copyOut(copy.frozen, hosted[i].frozen);
   }
   // Signals are for the thread that runs the stages.
   sigset_t all, before;
@@ -274,19 +272,14 @@ Status Checkpointer::writeShards(Copy& copy, Message& message) const {
   }
 
   MemberRecords weights(member, metadata);
-  std::deque<std::vector<std::byte>> inRows; // frozen filters that lie in blocks
-  if (first)
-    for (const ParameterRow& row : stage.parameters) {
-      const std::byte* const frozen = copy.frozen.empty() ? copy.hosted->frozen : copy.frozen.data();
-      const std::byte* values = (row.trained ? copy.weights.data() : frozen) + row.offset;
-      if (!row.trained && row.inBlocks && writes(row.part, member)) {
-        const auto bytes = static_cast<std::size_t>(row.shape.elements()) * bytesOf(row.element);
-        std::vector<std::byte>& stored = inRows.emplace_back(values, values + bytes);
-        if (Status status = WeightFile::store(row, stored); !status) return status;
-        values = stored.data();
-      }
-      weights.add(row, row.name, values);
-    }
+  if (first && !options_.adapters.empty()) weights.metadata[adaptersKey] = options_.adapters;
+  if (first) {
+    for (const ParameterRow& row : stage.parameters)
+      if (row.trained) weights.add(row, row.name, copy.weights.data() + row.offset);
+    for (const ParameterRow& row : stage.parameters)
+      if (const auto sum = frozen_.find(row.name); sum != frozen_.end())
+        weights.metadata.insert(frozenMetadata(row.name, sum->second));
+  }
   for (const StateRow& row : stage.states) weights.add(row, row.name, copy.state.data() + row.offset);
   if (Status status = writeShard(first ? ShardKind::weights : ShardKind::state, weights, 0); !status) return status;
   if (!first) return {};

@@ -32,6 +32,7 @@ struct CheckpointOptions {
   std::string directory;  ///< empty: no checkpoints
   std::int64_t every = 0; ///< minibatches between two, at least; 0: only the last one
   int keep = 2;
+  std::string adapters = {}; ///< metadata (pdcrt/Checkpoint.h)
 };
 
 /// Minibatches between the checkpoints of a run: a multiple of periodMinibatches(), at least `every`, and, where
@@ -51,8 +52,8 @@ public:
   bool enabled() const { return !options_.directory.empty(); }
 
   /// Before the training, which goes on after `first` minibatches: takes memory for the copies. `executor` outlives the
-  /// checkpointer's use.
-  void begin(Executor& executor, std::int64_t first);
+  /// checkpointer's use. `frozen`: the sums of the frozen parameters, which checkpoints have instead of their values.
+  void begin(Executor& executor, std::int64_t first, std::map<std::string, FileSum> frozen);
   /// After a drain, so many minibatches since `begin`, a multiple of periodMinibatches(): actions count from there on.
   void goOn(std::int64_t minibatches) { drainedAt_ = minibatches; }
   /// After a forward or an update of a hosted stage: copies what is due. Fails where members of a team have become
@@ -77,7 +78,6 @@ private:
   struct Copy {
     const HostedStage* hosted = nullptr;
     std::vector<std::byte> weights, optimizer, state; ///< weights and optimizer where hasWeights()
-    std::vector<std::byte> frozen;                    ///< taken once, and only where the host does not see the arena
     std::int64_t target = 0;                          ///< minibatches since `begin` of the next one; 0: none
     bool stateTaken = false;                          ///< for the target
     std::int64_t minibatches = 0, counted = 0;        ///< what it holds: since the beginning; the optimizer's updates
@@ -116,6 +116,7 @@ private:
   const Training& training_;
   std::int64_t interval_ = 0, first_ = 0, drainedAt_ = 0, lastTaken_ = 0, collectedUpTo_ = 0;
   std::vector<Copy> copies_;
+  std::map<std::string, FileSum> frozen_;       ///< by name
   std::map<std::int64_t, Collected> collected_; ///< rank 0's, by minibatches
 
   std::mutex mutex_; ///< guards what follows, and Copy::busy

@@ -150,11 +150,31 @@ Status checkContinues(const Manifest& manifest, const Continued& run) {
   return {};
 }
 
-Status loadCheckpoint(CheckpointReader& reader, const Training& training, Executor& executor) {
+/// A frozen parameter, of which the checkpoint has the sum.
+static Status readFrozen(const StoredTensors& initial, const std::string& name, const FileSum& sum,
+                         const WantedTensor& wanted, std::span<std::byte> to) {
+  const StoredTensor* const tensor = initial.find(name);
+  if (!tensor) return {Exit::badData, "no file of the program's initial weights holds '" + name + "'", "run pdc again"};
+  std::vector<std::byte> made;
+  if (const FileSum own = extended({}, tensor->whole(made).values); own != sum)
+    return {Exit::badData,
+            tensor->firstFile().path() + ": '" + name +
+                "' has other values than the frozen parameter of the checkpoint: it is " +
+                frozenMetadata(name, own).second + " (bytes and CRC-32C), that was " + frozenMetadata(name, sum).second,
+            "generate the program with the model and the --init-from of the run that wrote the checkpoint"};
+  return tensor->read(wanted, to);
+}
+
+Status loadCheckpoint(CheckpointReader& reader, const Training& training, const StoredTensors& initial,
+                      Executor& executor) {
   Loader loader(reader, executor.stream());
+  std::map<std::string, FileSum> frozen;
+  if (Status status = reader.frozen(frozen); !status) return status;
   // State, of replica 0 for a start, lies among the weights.
   if (Status status = executor.setWeights([&](const char* name, Element element, const Shape& shape,
                                               std::span<std::byte> to, const MemberPart& part) -> Status {
+        if (const auto sum = frozen.find(name); sum != frozen.end())
+          return readFrozen(initial, name, sum->second, {element, shape, part}, to);
         return loader.read(ShardKind::weights, name, {element, shape, part}, to);
       });
       !status)

@@ -25,8 +25,10 @@ struct Continued {
 Status checkContinues(const Manifest& manifest, const Continued& run);
 
 /// Gives every hosted stage the weights, the optimizer's state, its own running statistics and the loss scale of a
-/// checkpoint. Where the checkpoint has another number of replicas of the stage that a running statistic lay in, each
-/// replica gets the mean over those. Fails with Exit::badData: a file is damaged or lacks something.
-Status loadCheckpoint(CheckpointReader& reader, const Training& training, Executor& executor);
+/// checkpoint. Frozen parameters, of which it has the sums, are those of `initial`, the program's own weights. Where
+/// the checkpoint has another number of replicas of the stage that a running statistic lay in, each replica gets the
+/// mean over those. Fails with Exit::badData: a file is damaged or lacks something.
+Status loadCheckpoint(CheckpointReader& reader, const Training& training, const StoredTensors& initial,
+                      Executor& executor);
 
 } // namespace pdcrt

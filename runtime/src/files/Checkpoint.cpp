@@ -2,6 +2,7 @@
 #include "pdcrt/Checkpoint.h"
 
 #include <algorithm>
+#include <cinttypes>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
@@ -12,7 +13,7 @@ namespace pdcrt {
 namespace {
 
 constexpr const char* manifestName = "manifest.json";
-constexpr std::string_view prefix = "checkpoint-";
+constexpr std::string_view prefix = "checkpoint-", frozenPrefix = "frozen/";
 
 /// The number in the name of a checkpoint's folder; -1: it is no such name.
 std::int64_t numberOf(const std::string& name) {
@@ -34,6 +35,12 @@ FileSum sumOf(const MappedFile& file) {
 }
 
 } // namespace
+
+std::pair<std::string, std::string> frozenMetadata(const std::string& name, const FileSum& sum) {
+  char text[40];
+  std::snprintf(text, sizeof text, "%llu %08" PRIx32, static_cast<unsigned long long>(sum.bytes), sum.crc);
+  return {std::string(frozenPrefix) + name, text};
+}
 
 std::string checkpointFolder(const std::string& directory, std::int64_t minibatches) {
   char name[32];
@@ -165,6 +172,28 @@ Status CheckpointReader::weights(std::map<std::string, TensorRecord>& all) {
       all[name] = tensor.whole(made_.emplace_back());
     }
   }
+  return {};
+}
+
+Status CheckpointReader::frozen(std::map<std::string, FileSum>& sums) const {
+  sums.clear();
+  for (const SafetensorsFile& file : files_)
+    for (const auto& [key, text] : file.metadata()) {
+      if (!key.starts_with(frozenPrefix)) continue;
+      FileSum& sum = sums[key.substr(frozenPrefix.size())];
+      unsigned long long bytes = 0;
+      int end = 0;
+      if (std::sscanf(text.c_str(), "%llu %8" SCNx32 "%n", &bytes, &sum.crc, &end) != 2 ||
+          static_cast<std::size_t>(end) != text.size())
+        return {Exit::badData, file.path() + ": '" + key + "' is '" + text + "', which is no number of bytes and sum"};
+      sum.bytes = bytes;
+    }
+  return {};
+}
+
+std::string CheckpointReader::adapters() const {
+  for (const SafetensorsFile& file : files_)
+    if (const auto found = file.metadata().find(adaptersKey); found != file.metadata().end()) return found->second;
   return {};
 }
 

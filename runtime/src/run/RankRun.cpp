@@ -49,7 +49,8 @@ RankRun::RankRun(const RunOptions& options, const RunFiles& files, std::span<con
       trace_(options.traceFile.empty() ? 0 : static_cast<std::size_t>(options.traceEvents)),
       checkpointer_({.directory = options.checkpointFolder,
                      .every = options.checkpointEvery * minibatchesPerStep(),
-                     .keep = options.checkpointsKept},
+                     .keep = options.checkpointsKept,
+                     .adapters = files.adapters},
                     files.schedule, executor_.places(), files.training) {}
 
 Status RankRun::run() {
@@ -180,7 +181,9 @@ Status RankRun::load() {
   if (first_ == 0) return initialWeights(options_.directory, executor_);
   CheckpointReader reader;
   if (Status status = reader.open(options_.checkpointFolder, first_); !status) return status;
-  return loadCheckpoint(reader, files_.training, executor_);
+  StoredTensors initial;
+  if (Status status = openInitial(options_.directory, initial); !status) return status;
+  return loadCheckpoint(reader, files_.training, initial, executor_);
 }
 
 Status RankRun::train() {
@@ -188,7 +191,10 @@ Status RankRun::train() {
   if (!options_.profileFile.empty())
     return profile(executor_, data_, /*copies=*/options_.data.empty() || options_.data == "synthetic", files_.training,
                    options_.graphs, kernelTimes_, options_.profileFile);
-  checkpointer_.begin(executor_, first_);
+  std::map<std::string, FileSum> frozen;
+  if (checkpointer_.enabled())
+    if (Status status = frozenSums(options_.directory, executor_, frozen); !status) return status;
+  checkpointer_.begin(executor_, first_, std::move(frozen));
   const std::int64_t apart = evaluationInterval(files_.schedule, options_.evaluateEvery);
   while (true) {
     const std::int64_t part = apart > 0 ? std::min(apart, minibatches_ - done_) : minibatches_;
@@ -255,7 +261,7 @@ Status RankRun::finish() {
   if (evaluates || !options_.exportFolder.empty())
     if (Status status = executor_.averageState(); !status) return status;
   // First what must not be lost. What cannot be written ends no other rank, which may still be writing its own.
-  if (!options_.exportFolder.empty()) complain(exportWeights(options_.exportFolder, executor_));
+  if (!options_.exportFolder.empty()) complain(exportWeights(options_.exportFolder, files_.adapters, executor_));
   if (evaluates)
     if (Status status = evaluate(/*last=*/true); !status) return status;
   if (!options_.traceFile.empty() && tells()) complain(trace_.writePart(options_.traceFile, place_.rank, origin_));

@@ -3,6 +3,7 @@
 
 #include "files/MemberRecords.h"
 #include "files/WeightFile.h"
+#include "pdcrt/Checkpoint.h"
 #include "pdcrt/Device.h"
 #include "pdcrt/Hash.h"
 #include "pdcrt/Machine.h"
@@ -100,6 +101,10 @@ Status readRunFiles(const RunOptions& options, RunFiles& files) {
   if (Status status = parseTraining(training, trainingFile, files.training); !status) return status;
   if (options.seed) files.training.seed = *options.seed;
   if (options.learningRate) files.training.learningRate = *options.learningRate;
+  std::error_code ignored;
+  const std::string adaptersFile = options.directory + "/adapters.json";
+  if (std::filesystem::exists(adaptersFile, ignored))
+    if (Status status = readText(adaptersFile, files.adapters, Exit::invalid); !status) return status;
   const Json json = Json::parse(plan, nullptr, /*allow_exceptions=*/false);
   if (Status status = readPlan(planFile, json, files); !status) return status;
   files.hash = hashOf(plan + schedule + toJson(files.training) + (options.shuffle ? "shuffled" : "") +
@@ -119,7 +124,7 @@ Status checkSchedule(const Schedule& schedule, std::int64_t minibatches) {
                  "undo the edit, or run pdc again");
 }
 
-Status initialWeights(const std::string& directory, Executor& executor) {
+Status openInitial(const std::string& directory, StoredTensors& tensors) {
   const std::string folder = directory + "/weights";
   std::error_code error;
   std::vector<std::string> paths;
@@ -129,8 +134,13 @@ Status initialWeights(const std::string& directory, Executor& executor) {
     return {Exit::badData, folder + ": holds no .safetensors file",
             "run pdc again: it writes the initial weights there"};
   std::sort(paths.begin(), paths.end());
+  return tensors.open(paths);
+}
+
+Status initialWeights(const std::string& directory, Executor& executor) {
+  const std::string folder = directory + "/weights";
   StoredTensors tensors;
-  if (Status status = tensors.open(paths); !status) return status;
+  if (Status status = openInitial(directory, tensors); !status) return status;
 
   return executor.setWeights([&](const char* name, Element element, const Shape& shape, std::span<std::byte> to,
                                  const MemberPart& part) -> Status {
@@ -140,6 +150,21 @@ Status initialWeights(const std::string& directory, Executor& executor) {
               "run pdc again: it writes the initial weights there"};
     return tensor->read({element, shape, part}, to);
   });
+}
+
+Status frozenSums(const std::string& directory, Executor& executor, std::map<std::string, FileSum>& sums) {
+  StoredTensors tensors;
+  for (const HostedStage& hosted : executor.hosted())
+    for (const ParameterRow& row : hosted.stage->parameters) {
+      if (row.trained || sums.contains(row.name)) continue;
+      if (sums.empty())
+        if (Status status = openInitial(directory, tensors); !status) return status;
+      const StoredTensor* const tensor = tensors.find(row.name);
+      if (!tensor) return {Exit::badData, directory + "/weights: no file holds '" + row.name + "'"};
+      std::vector<std::byte> made;
+      sums[row.name] = extended({}, tensor->whole(made).values);
+    }
+  return {};
 }
 
 /// Writes where `path` says, or else where there is room: what was learned must not be lost.
@@ -170,13 +195,14 @@ static void removeFilesOfOthers(const std::string& stem, const Stage& stage) {
   while (std::filesystem::remove(stem + memberSuffix(static_cast<int>(members)) + ".safetensors", ignored)) ++members;
 }
 
-Status exportWeights(const std::string& folder, Executor& executor) {
+Status exportWeights(const std::string& folder, const std::string& adapters, Executor& executor) {
   Status first;
   for (const HostedStage& hosted : executor.hosted()) {
     if (hosted.host.replica != 0 || !writesWeights(*hosted.stage, hosted.member)) continue;
     const InFileOrder ordered(hosted);
     if (!ordered.status()) return ordered.status();
     MemberRecords written(hosted.member, {{"updates", std::to_string(hosted.updates)}});
+    if (!adapters.empty()) written.metadata[adaptersKey] = adapters;
     auto add = [&](const auto& row, const std::byte* block) { written.add(row, row.name, block + row.offset); };
     const BlockBytes& bytes = hosted.stage->bytes;
     const std::byte* weights = executor.onHost(hosted.versions.at(hosted.versions.newest()), bytes.weights);

@@ -6,9 +6,12 @@
 #include "exec/Executor.h"
 #include "pdcrt/Schedule.h"
 #include "pdcrt/Stage.h"
+#include "pdcrt/StoredTensor.h"
 #include "pdcrt/Training.h"
+#include "pdcrt/WriteFile.h"
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -27,6 +30,7 @@ struct RunFiles {
   std::vector<PredictedStage> predicted;
   double timeMs = 0; ///< predicted per minibatch of the pipeline
   std::string modelHash;
+  std::string adapters;    ///< what adapters.json says, as it is; empty: there is none
   std::uint64_t hash = 0;  ///< of plan, schedule, training and flags: every rank must have the same
   std::uint64_t build = 0; ///< of the stage programs, their compiler and the runtime: likewise
 };
@@ -38,11 +42,19 @@ Status readRunFiles(const RunOptions& options, RunFiles& files);
 /// Exit::invalid and a picture of who waits for whom.
 Status checkSchedule(const Schedule& schedule, std::int64_t minibatches);
 
+/// Opens all of DIR/weights/*.safetensors. Fails with Exit::badData.
+Status openInitial(const std::string& directory, StoredTensors& tensors);
+
 /// Initial weights and state: all tensors of DIR/weights/*.safetensors, by name.
 Status initialWeights(const std::string& directory, Executor& executor);
 
 /// Writes the newest weights and the state of every hosted stage of replica 0 to FOLDER/stageK.safetensors; what a
-/// member of a team alone has, to FOLDER/stageK.memberM.safetensors (StoredTensor.h).
-Status exportWeights(const std::string& folder, Executor& executor);
+/// member of a team alone has, to FOLDER/stageK.memberM.safetensors (StoredTensor.h). `adapters` (RunFiles) go with
+/// them as metadata.
+Status exportWeights(const std::string& folder, const std::string& adapters, Executor& executor);
+
+/// The sums, by name, of the values in DIR/weights of the frozen parameters that hosted stages use. Fails with
+/// Exit::badData.
+Status frozenSums(const std::string& directory, Executor& executor, std::map<std::string, FileSum>& sums);
 
 } // namespace pdcrt

@@ -91,7 +91,7 @@ echo "notices another seed"
 if [ -n "${FLAGS:-}" ]; then
   generate plain --devices=1 --schedule=1f1b-flush --microbatches=$microbatches --recompute=none
   program=uncut
-  case $FLAGS in *--freeze=* | *--split=*) build plain && program=plain ;; esac # a program is that of a model
+  case $FLAGS in *--freeze=* | *--split=* | *--lora=*) build plain && program=plain ;; esac # a program is that of a model
   train $program weights-plain --dir "$WORK/plain" --steps 20 --seed 5
   tensors weights-plain >/dev/null && fail "$FLAGS changes nothing"
   echo "notices $FLAGS"

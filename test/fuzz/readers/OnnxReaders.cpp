@@ -4,6 +4,7 @@
 #include "pdc/Analysis/Profile.h"
 #include "pdc/IR/Text.h"
 #include "pdc/IR/Verifier.h"
+#include "pdc/Import/Adapters.h"
 #include "pdc/Import/OnnxImport.h"
 #include "pdc/Import/OnnxTensor.h"
 #include "pdc/Ops/AllOps.h"
@@ -126,10 +127,28 @@ void profile(const std::string& text) {
   if (!again || toJson(*again) != written) fuzz::fail("does not read back");
 }
 
+void adapters(const std::string& text) {
+  Diagnostics diags(nullptr);
+  const auto read = adaptersFromJson(text, "fuzz", diags);
+  if (static_cast<bool>(read) == diags.hasErrors()) fuzz::fail("success and errors disagree");
+  if (!read) return;
+  const std::string written = toJson(*read);
+  const auto again = adaptersFromJson(written, "written", diags);
+  if (!again || toJson(*again) != written) fuzz::fail("does not read back");
+}
+
+void peftConfig(const std::string& text) {
+  Diagnostics diags(nullptr);
+  const auto read = peftConfigFromJson(text, "fuzz", diags);
+  if (static_cast<bool>(read) == diags.hasErrors()) fuzz::fail("success and errors disagree");
+  if (read) static_cast<void>(read->scaleOf("h.0.attn.c_attn", 8));
+}
+
 } // namespace
 
 std::span<const fuzz::Reader> fuzz::onnxReaders() {
   static const Reader readers[] = {
-      {"onnx", model}, {"external-data", externalData}, {"onnx-tensor", tensor}, {"ir", ir}, {"profile", profile}};
+      {"onnx", model},      {"external-data", externalData}, {"onnx-tensor", tensor},    {"ir", ir},
+      {"profile", profile}, {"adapters", adapters},          {"peft-config", peftConfig}};
   return readers;
 }
