@@ -205,15 +205,18 @@ TEST(TeamRun, AMemberThatStopsEndsTheRunAsARankDoes) {
   }
 }
 
-const std::vector<Pipeline> ofEqualTeams = {{.replicas = {1, 1}, .teams = {2, 2}},
-                                            {.replicas = {2, 1}, .teams = {2, 2}, .microbatches = 4},
-                                            {.replicas = {1, 1}, .teams = {3, 3}, .microbatches = 4, .tied = true}};
+const std::vector<Pipeline> overLanesOf = {{.replicas = {1, 1}, .teams = {2, 2}},
+                                           {.replicas = {2, 1}, .teams = {2, 2}, .microbatches = 4},
+                                           {.replicas = {1, 1}, .teams = {3, 3}, .microbatches = 4, .tied = true},
+                                           {.replicas = {1, 1}, .teams = {2, 4}, .microbatches = 4},
+                                           {.replicas = {2, 1}, .teams = {3, 2}, .microbatches = 4, .tied = true},
+                                           {.replicas = {1, 1}, .teams = {2, 3}, .tied = true}};
 
 /// Each process has one lane for transfers, in their turns, and one for its team, or one for both, and nothing is
 /// buffered.
 TEST(TeamRun, EndsOverOneLaneEach) {
   for (const bool oneForAll : {false, true})
-    for (const Pipeline& of : ofEqualTeams) {
+    for (const Pipeline& of : overLanesOf) {
       const auto lanes = std::make_shared<one_lane::Lanes>();
       lanes->oneForAll = oneForAll;
       const auto overLanes = [&](ThreadRun& run) {
@@ -228,7 +231,7 @@ TEST(TeamRun, EndsOverOneLaneEach) {
 TEST(TeamRun, StandsOverOneLaneWithoutTurns) {
   int deadlocks = 0;
   for (int attempt = 0; attempt < 20 && deadlocks == 0; ++attempt)
-    for (const Pipeline& of : ofEqualTeams) {
+    for (const Pipeline& of : overLanesOf) {
       const auto lanes = std::make_shared<one_lane::Lanes>();
       lanes->oneForAll = true;
       const Schedule schedule = scheduleOf(of);

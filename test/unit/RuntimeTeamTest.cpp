@@ -144,6 +144,18 @@ TEST_P(TeamOf, SendsTheBytesOfTheFormulas) {
   }
 }
 
+/// Where parts have different sizes, or none.
+TEST_P(TeamOf, SendsTheElementsThatACollectiveSays) {
+  for (const Kind kind : {Kind::allReduce, Kind::reduceScatter, Kind::allGather, Kind::allToAll})
+    for (const std::int64_t elements : {1, 2, 7, 1001})
+      for (int member = 0; member < GetParam(); ++member) {
+        const Collective what = {.kind = kind, .combine = Combine::sum, .element = Element::f32, .elements = elements};
+        EXPECT_EQ(sentBy(GetParam(), what, member),
+                  static_cast<std::uint64_t>(what.sentElements(member, GetParam())) * sizeof(float))
+            << nameOf(kind) << " of " << elements << ", member " << member;
+      }
+}
+
 /// Many collectives under way at once, on shared channels, finished in another order.
 TEST_P(TeamOf, TellsApartWhatIsUnderWayAtOnce) {
   const int members = GetParam();
