@@ -50,7 +50,8 @@ target_compile_options(pdcrt_cuda_kernels PRIVATE
 set_source_files_properties(device/cuda/Update.cu PROPERTIES COMPILE_OPTIONS -fmad=false)
 target_link_libraries(pdcrt_cuda_kernels PUBLIC pdcrt_base CUDA::cudart_static ${cublasLt} ${CUDNN_LIBRARY})
 if(NCCL_INCLUDE_DIR AND NCCL_LIBRARY)
-  set_source_files_properties(src/transport/nccl/NcclTransport.cpp PROPERTIES
+  target_sources(pdcrt_cuda_kernels PRIVATE src/transport/nccl/NcclTeam.cpp)
+  set_source_files_properties(src/transport/nccl/NcclTransport.cpp src/transport/nccl/NcclTeam.cpp PROPERTIES
     COMPILE_DEFINITIONS PDCRT_NCCL COMPILE_OPTIONS "-isystem;${NCCL_INCLUDE_DIR}")
   target_link_libraries(pdcrt_cuda_kernels PUBLIC ${NCCL_LIBRARY})
 endif()

@@ -1,11 +1,9 @@
 // Transport `nccl` on the stand-in, which waits wherever NCCL is allowed to wait, and runs as many kernels of NCCL on a
 // device at once as the seed says: one at least.
 #include "DeviceBlock.h"
+#include "NcclRanks.h"
 #include "StandIn.h"
 #include "collectives/AllReduce.h"
-#include "pdcrt/Device.h"
-#include "transport/Transport.h"
-#include "transport/nccl/NcclTransport.h"
 
 #include <gtest/gtest.h>
 
@@ -29,35 +27,6 @@ constexpr int forth = 7, back = 8; // channels
 std::vector<NcclLane> twoLanes() {
   return {{"values of edge 0 > 1", {0, 1}, {{0, 1, forth}}, 100},
           {"gradients of edge 0 > 1", {0, 1}, {{1, 0, back}}, 101}};
-}
-
-/// Ranks with a device each, connected by NCCL, and their communication threads.
-class Ranks {
-public:
-  Ranks(int count, const std::vector<NcclLane>& lanes) : transports(makeThreadTransports(count)) {
-    stand_in::setDevices(count);
-    statuses.resize(transports.size());
-    std::vector<std::thread> threads;
-    for (std::size_t r = 0; r < transports.size(); ++r)
-      threads.emplace_back([&, r] { statuses[r] = makeNcclTransport(lanes, transports[r]); });
-    for (std::thread& thread : threads) thread.join();
-    for (const auto& transport : transports) communicators.push_back(std::make_unique<Communicator>(*transport));
-  }
-
-  std::vector<Status> statuses;
-  std::vector<std::unique_ptr<Transport>> transports;
-  std::vector<std::unique_ptr<Communicator>> communicators;
-};
-
-void set(TransferGroup& group, bool outgoing, int peer, int channel, const Block& block) {
-  group.resize(1);
-  group.used = 1;
-  group.parts[0].outgoing = outgoing;
-  group.parts[0].peer = peer;
-  group.parts[0].channel = channel;
-  group.parts[0].data = block.memory();
-  group.parts[0].bytes = bytes;
-  group.parts[0].inBlocks = true;
 }
 
 /// What a runtime with a bug would do.
@@ -114,7 +83,7 @@ public:
 
 private:
   std::array<TransferGroup, 2> sends_, receives_;
-  Ranks ranks_; // ends before the transfers
+  NcclRanks ranks_; // ends before the transfers
   Block slots_[2] = {Block(0), Block(0)}, buffers_[2] = {Block(1), Block(1)};
   const Block one_{0, 1};
   std::vector<std::unique_ptr<Block>> sources_;
@@ -144,7 +113,7 @@ TEST(CudaNccl, ASlotThatIsReusedTooEarlyIsFound) {
 std::vector<Status> exchange(std::uint64_t seed, bool swapped) {
   stand_in::interleave(seed);
   TransferGroup groups[2][2];
-  Ranks ranks(2, twoLanes());
+  NcclRanks ranks(2, twoLanes());
   const Block values[2] = {Block(0, 1), Block(1, 2)}, received[2] = {Block(0), Block(1)};
   for (int rank : {0, 1}) {
     const auto r = static_cast<std::size_t>(rank);
@@ -206,7 +175,7 @@ TEST(CudaNccl, WithAnOlderNcclAllLanesHaveOneStream) {
 
 TEST(CudaNccl, APeerThatIsGoneEndsTheWait) {
   TransferGroup send;
-  Ranks ranks(2, twoLanes());
+  NcclRanks ranks(2, twoLanes());
   const Block value(0, 1);
   stand_in::killDevice(1);
   set(send, true, 1, forth, value);
@@ -231,7 +200,7 @@ TEST(CudaNccl, ARankThatStopsEarlyLeavesNothingOnItsDevice) {
   TransferGroup receive;
   const Block buffer(1);
   {
-    Ranks ranks(2, twoLanes());
+    NcclRanks ranks(2, twoLanes());
     set(receive, false, 0, forth, buffer);
     ranks.communicators[1]->post(receive);
     EXPECT_TRUE(ranks.communicators[1]->wait(receive)); // it is in the stream, and rank 0 sends nothing
@@ -254,7 +223,7 @@ TEST(CudaNccl, WhatFailsInTheCommunicationThreadIsToldToWhoeverWaits) {
 }
 
 TEST(CudaNccl, ARankSendsToItself) {
-  Ranks ranks(1, {{"values of edge 0 > 1", {0}, {{0, 0, forth}}, 100}});
+  NcclRanks ranks(1, {{"values of edge 0 > 1", {0}, {{0, 0, forth}}, 100}});
   for (std::uint64_t seed = 0; seed < 100; ++seed) {
     stand_in::interleave(seed);
     Block from(0, 5), to(0);
@@ -284,7 +253,7 @@ TEST(CudaNccl, AllReducesGiveTheSumInEveryOrderOfStreams) {
       for (int channel = 1; channel <= 2 && a != b; ++channel) lane.links.push_back({a, b, channel});
   std::vector<std::unique_ptr<AllReduce>> works;
   std::vector<std::unique_ptr<Block>> gradients, staging, sources;
-  Ranks ranks(replicas, {lane});
+  NcclRanks ranks(replicas, {lane});
   for (int r = 0; r < replicas; ++r) {
     gradients.push_back(std::make_unique<Block>(r));
     staging.push_back(std::make_unique<Block>(r));
@@ -374,6 +343,33 @@ TEST(CudaNccl, LanesAreForEdgesReplicasAndShares) {
                                       "versions that stages 0 and 1 share", "gradients that stages 0 and 1 share"}));
   EXPECT_EQ(ncclLanes(schedule)[2].ranks, (std::vector<int>{0, 1}));
   EXPECT_EQ(ncclLanes(schedule)[0].links.size(), 2u);
+}
+
+std::vector<std::vector<int>> linksOf(const NcclLane& lane) {
+  std::vector<std::vector<int>> links;
+  for (const NcclLane::Link& link : lane.links) links.push_back({link.from, link.to});
+  return links;
+}
+
+/// Two replicas of two members each, then three members: processes 0 to 6.
+TEST(CudaNccl, LanesAreForTeams) {
+  Schedule schedule;
+  schedule.stages = {{.replicas = 2, .team = 2}, {.replicas = 1, .team = 3}};
+  schedule.edges = {{.from = 0, .to = 1}};
+  schedule.ranks.resize(3);
+  for (int r = 0; r < 3; ++r) schedule.ranks[static_cast<std::size_t>(r)].hosts = {{r / 2, r % 2}};
+  const std::vector<NcclLane> lanes = ncclLanes(schedule);
+  ASSERT_EQ(lanes.size(), 6u);
+  using Links = std::vector<std::vector<int>>;
+  EXPECT_EQ(linksOf(lanes[0]), (Links{{0, 4}, {0, 6}, {1, 5}, {2, 4}, {2, 6}, {3, 5}}));
+  EXPECT_EQ(linksOf(lanes[1]), (Links{{4, 0}, {5, 1}, {4, 2}, {5, 3}}));
+  EXPECT_EQ(linksOf(lanes[2]), (Links{{0, 2}, {1, 3}, {0, 2}, {1, 3}, {2, 0}, {3, 1}, {2, 0}, {3, 1}}));
+  const std::vector<std::vector<int>> members = {{0, 1}, {2, 3}, {4, 5, 6}};
+  for (std::size_t i = 0; i < 3; ++i) {
+    EXPECT_TRUE(lanes[3 + i].isTeam && lanes[3 + i].links.empty());
+    EXPECT_EQ(lanes[3 + i].ranks, members[i]);
+  }
+  EXPECT_EQ(lanes[4].name, "team of replica 1 of stage 0");
 }
 
 } // namespace

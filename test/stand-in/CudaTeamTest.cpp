@@ -1,6 +1,9 @@
-// Collectives of a team whose members are threads on one device: between streams of the stand-in, which go on in an
-// order that a seed draws. What is not ordered by an event happens in any order, and is seen.
+// Collectives of a team whose members are threads on one device, or on a device each over NCCL: between streams of the
+// stand-in, which go on in an order that a seed draws. What is not ordered by an event happens in any order, and is
+// seen.
 #include "DeviceBlock.h"
+#include "NcclRanks.h"
+#include "Rounds.h"
 #include "StandIn.h"
 #include "TeamThreads.h"
 
@@ -14,6 +17,9 @@ namespace {
 constexpr std::int64_t elements = 60; // of 2, 3 and 4 members equal parts
 constexpr int rounds = 3;
 using Kind = Collective::Kind;
+
+/// Where members are, and what moves between them.
+enum class Way { threads, nccl };
 
 void add(Stream& q, const Block& sum, const Block& a, const Block& b) {
   const float* const terms[] = {a.values(), b.values()};
@@ -29,18 +35,35 @@ std::vector<float> valuesOf(const Block& block) {
   return values;
 }
 
+/// The transports of the members.
+TeamThreads::Transports transportsOf(Way way, int members) {
+  stand_in::setDevices(way == Way::nccl ? members : 1);
+  if (way == Way::threads) return {};
+  TeamThreads::Transports transports;
+  for (const Status& status : connectByNccl({laneOfTeam(members)}, members, transports))
+    EXPECT_TRUE(status) << status.message();
+  return transports;
+}
+
+/// A member's device, and its stream there.
+Stream openStreamOf(Stream& threads, int member) {
+  device::use(member);
+  Stream q = device::openStream();
+  q.join(threads.team());
+  return q;
+}
+
 /// Each member adds m + 1 to its data, has them summed up while it computes something else, and adds what has arrived
 /// to its result: after three rounds six times the sum of 1 … members. `readsEarly`: it takes what has arrived before
 /// the collective has finished. Returns the results of all members.
-std::vector<std::vector<float>> sums(int members, std::uint64_t seed, bool readsEarly = false) {
+std::vector<std::vector<float>> sums(Way way, int members, std::uint64_t seed, bool readsEarly = false) {
   stand_in::interleave(seed);
   std::vector<std::vector<float>> results(static_cast<std::size_t>(members));
-  TeamThreads team(members, {{.kind = Kind::allReduce, .elements = elements}});
+  TeamThreads team(members, {{.kind = Kind::allReduce, .elements = elements}}, transportsOf(way, members));
   team.run([&](Stream& threads, int member) {
-    device::use(0);
-    Stream q = device::openStream();
-    q.join(threads.team());
-    const Block step(0, static_cast<float>(member + 1)), data(0), arrived(0), result(0), beside(0);
+    Stream q = openStreamOf(threads, member);
+    const Block step(member, static_cast<float>(member + 1)), data(member), arrived(member), result(member),
+        beside(member);
     for (int round = 0; round < rounds; ++round) {
       add(q, data, data, step);
       q.team()->start(0, q, data.memory(), arrived.memory());
@@ -57,16 +80,14 @@ std::vector<std::vector<float>> sums(int members, std::uint64_t seed, bool reads
 }
 
 /// Each member has its own number in its part of the data and gathers those of all; and scatters what it has for each.
-std::vector<std::vector<float>> exchanged(Kind kind, int members, std::uint64_t seed) {
+std::vector<std::vector<float>> exchanged(Way way, Kind kind, int members, std::uint64_t seed) {
   stand_in::interleave(seed);
   const std::int64_t part = elements / members;
   std::vector<std::vector<float>> results(static_cast<std::size_t>(members));
-  TeamThreads team(members, {{.kind = kind, .elements = part}});
+  TeamThreads team(members, {{.kind = kind, .elements = part}}, transportsOf(way, members));
   team.run([&](Stream& threads, int member) {
-    device::use(0);
-    Stream q = device::openStream();
-    q.join(threads.team());
-    const Block step(0, static_cast<float>(member + 1)), data(0), arrived(0);
+    Stream q = openStreamOf(threads, member);
+    const Block step(member, static_cast<float>(member + 1)), data(member), arrived(member);
     for (int round = 0; round < rounds; ++round) {
       add(q, data, data, step);
       q.team()->start(0, q, data.memory(), arrived.memory());
@@ -81,26 +102,31 @@ std::vector<std::vector<float>> exchanged(Kind kind, int members, std::uint64_t 
   return results;
 }
 
-class CudaTeam : public testing::TestWithParam<int> {};
-INSTANTIATE_TEST_SUITE_P(Members, CudaTeam, testing::Values(2, 3, 4));
+class CudaTeam : public testing::TestWithParam<std::tuple<Way, int>> {
+protected:
+  const Way way = std::get<0>(GetParam());
+  const int members = std::get<1>(GetParam());
+  /// Connecting by NCCL takes longer than what is done then.
+  const std::uint64_t orders = way == Way::nccl ? static_cast<std::uint64_t>(pdc::rounds(60)) : seeds;
+};
+INSTANTIATE_TEST_SUITE_P(Members, CudaTeam,
+                         testing::Combine(testing::Values(Way::threads, Way::nccl), testing::Values(2, 3, 4)));
 
 TEST_P(CudaTeam, EveryOrderOfStreamsGivesTheSum) {
-  const int members = GetParam();
   const std::vector<float> expected(elements, static_cast<float>(6 * members * (members + 1) / 2));
-  for (std::uint64_t seed = 0; seed < seeds; ++seed)
-    for (const std::vector<float>& result : sums(members, seed)) ASSERT_EQ(result, expected) << "seed " << seed;
+  for (std::uint64_t seed = 0; seed < orders; ++seed)
+    for (const std::vector<float>& result : sums(way, members, seed)) ASSERT_EQ(result, expected) << "seed " << seed;
 }
 
 TEST_P(CudaTeam, EveryOrderOfStreamsExchangesParts) {
-  const int members = GetParam();
   const std::int64_t part = elements / members;
-  for (std::uint64_t seed = 0; seed < seeds; ++seed) {
+  for (std::uint64_t seed = 0; seed < orders; ++seed) {
     for (const Kind kind : {Kind::allGather, Kind::allToAll})
-      for (const std::vector<float>& result : exchanged(kind, members, seed))
+      for (const std::vector<float>& result : exchanged(way, kind, members, seed))
         for (std::int64_t i = 0; i < elements; ++i)
           ASSERT_EQ(result[static_cast<std::size_t>(i)], static_cast<float>(rounds * (i / part + 1)))
               << "seed " << seed;
-    const auto scattered = exchanged(Kind::reduceScatter, members, seed);
+    const auto scattered = exchanged(way, Kind::reduceScatter, members, seed);
     for (std::int64_t member = 0; member < members; ++member)
       for (std::int64_t i = member * part; i < (member + 1) * part; ++i)
         ASSERT_EQ(scattered[static_cast<std::size_t>(member)][static_cast<std::size_t>(i)],
@@ -110,11 +136,11 @@ TEST_P(CudaTeam, EveryOrderOfStreamsExchangesParts) {
 }
 
 TEST_P(CudaTeam, AResultThatIsReadBeforeTheFinishIsFound) {
-  const int members = GetParam();
   const std::vector<float> right(elements, static_cast<float>(6 * members * (members + 1) / 2));
   bool found = false;
-  for (std::uint64_t seed = 0; seed < seeds && !found; ++seed)
-    for (const std::vector<float>& result : sums(members, seed, /*readsEarly=*/true)) found = found || result != right;
+  for (std::uint64_t seed = 0; seed < orders && !found; ++seed)
+    for (const std::vector<float>& result : sums(way, members, seed, /*readsEarly=*/true))
+      found = found || result != right;
   EXPECT_TRUE(found);
 }
 

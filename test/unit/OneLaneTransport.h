@@ -1,7 +1,7 @@
 // Transports between threads that can do the least: each rank has one lane for all transfers of blocks, and one for the
-// collectives of its team, in which it does one group after the other, and nothing is buffered. A transfer is done when
-// both ends have it at the head of their lanes. Ranks that wait for each other in a circle are found at once, and all
-// are stopped.
+// collectives of its team, or one for all, in which it does one group after the other, and nothing is buffered. A
+// transfer is done when both ends have it at the head of their lanes. Ranks that wait for each other in a circle are
+// found at once, and all are stopped.
 #pragma once
 
 #include "transport/Transport.h"
@@ -25,10 +25,11 @@ struct Lanes {
   std::mutex mutex;
   std::vector<std::deque<Group>> lanes; ///< two for each rank; of a group what is not done
   std::vector<Transport*> transports;
+  bool oneForAll = false; ///< a team's collectives have no lane of their own
   bool deadlock = false;
 
-  static std::size_t laneOf(int rank, const Transfer& transfer) {
-    return 2 * static_cast<std::size_t>(rank) + (transfer.traffic == Traffic::team);
+  std::size_t laneOf(int rank, const Transfer& transfer) const {
+    return 2 * static_cast<std::size_t>(rank) + (transfer.traffic == Traffic::team && !oneForAll);
   }
 
   /// The other half, where it is at the head too. Sends and receives of a channel match in their order.
@@ -112,7 +113,7 @@ public:
       std::erase(own_, half);
     }
     for (Lanes::Group* group : {&group_, &pairs}) {
-      if (!group->empty()) lanes_->lanes[Lanes::laneOf(rank(), *group->front())].push_back(std::move(*group));
+      if (!group->empty()) lanes_->lanes[lanes_->laneOf(rank(), *group->front())].push_back(std::move(*group));
       group->clear();
     }
     lanes_->settle();
@@ -126,7 +127,7 @@ public:
     if (!transfer.inBlocks) return threads_->cancel(transfer);
     std::lock_guard lock(lanes_->mutex);
     std::erase(own_, &transfer);
-    for (Lanes::Group& group : lanes_->lanes[Lanes::laneOf(rank(), transfer)]) std::erase(group, &transfer);
+    for (Lanes::Group& group : lanes_->lanes[lanes_->laneOf(rank(), transfer)]) std::erase(group, &transfer);
   }
   std::chrono::nanoseconds patience(int idle, bool awaited) override { return threads_->patience(idle, awaited); }
   void sleep(std::chrono::nanoseconds limit) override { threads_->sleep(limit); }

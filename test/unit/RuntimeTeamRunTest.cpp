@@ -205,18 +205,44 @@ TEST(TeamRun, AMemberThatStopsEndsTheRunAsARankDoes) {
   }
 }
 
-/// Each process has one lane for transfers, in their turns, and one for its team, and nothing is buffered.
+const std::vector<Pipeline> overLanesOf = {{.replicas = {1, 1}, .teams = {2, 2}},
+                                           {.replicas = {2, 1}, .teams = {2, 2}, .microbatches = 4},
+                                           {.replicas = {1, 1}, .teams = {3, 3}, .microbatches = 4, .tied = true},
+                                           {.replicas = {1, 1}, .teams = {2, 4}, .microbatches = 4},
+                                           {.replicas = {2, 1}, .teams = {3, 2}, .microbatches = 4, .tied = true},
+                                           {.replicas = {1, 1}, .teams = {2, 3}, .tied = true}};
+
+/// Each process has one lane for transfers, in their turns, and one for its team, or one for both, and nothing is
+/// buffered.
 TEST(TeamRun, EndsOverOneLaneEach) {
-  for (const Pipeline& of :
-       {Pipeline{.replicas = {1, 1}, .teams = {2, 2}}, Pipeline{.replicas = {2, 1}, .teams = {2, 2}, .microbatches = 4},
-        Pipeline{.replicas = {1, 1}, .teams = {3, 3}, .microbatches = 4, .tied = true}}) {
-    const auto lanes = std::make_shared<one_lane::Lanes>();
-    const auto overLanes = [&](ThreadRun& run) {
-      run.makeTransports = [&](int ranks) { return one_lane::makeTransports(ranks, /*ordered=*/true, lanes); };
-    };
-    EXPECT_EQ(trained(of, overLanes), trained(of));
-    EXPECT_FALSE(lanes->deadlock);
-  }
+  for (const bool oneForAll : {false, true})
+    for (const Pipeline& of : overLanesOf) {
+      const auto lanes = std::make_shared<one_lane::Lanes>();
+      lanes->oneForAll = oneForAll;
+      const auto overLanes = [&](ThreadRun& run) {
+        run.makeTransports = [&](int ranks) { return one_lane::makeTransports(ranks, /*ordered=*/true, lanes); };
+      };
+      EXPECT_EQ(trained(of, overLanes), trained(of));
+      EXPECT_FALSE(lanes->deadlock);
+    }
+}
+
+/// Where transfers and collectives share a lane and start when they are posted, not in their turns.
+TEST(TeamRun, StandsOverOneLaneWithoutTurns) {
+  int deadlocks = 0;
+  for (int attempt = 0; attempt < 20 && deadlocks == 0; ++attempt)
+    for (const Pipeline& of : overLanesOf) {
+      const auto lanes = std::make_shared<one_lane::Lanes>();
+      lanes->oneForAll = true;
+      const Schedule schedule = scheduleOf(of);
+      ThreadRun run;
+      prepare(run, schedule, of);
+      run.makeTransports = [&](int ranks) { return one_lane::makeTransports(ranks, /*ordered=*/false, lanes); };
+      const bool ended = train(run);
+      EXPECT_EQ(ended, !lanes->deadlock);
+      deadlocks += lanes->deadlock;
+    }
+  EXPECT_GT(deadlocks, 0);
 }
 
 /// The processes of TrainsTheBitsOfThreads: each trains, and leaves its weights.

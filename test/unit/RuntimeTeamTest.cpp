@@ -176,6 +176,18 @@ private:
   std::map<const Transfer*, int> late_; ///< how often it is not complete yet
 };
 
+/// Where parts have different sizes, or none.
+TEST_P(TeamOf, SendsTheElementsThatACollectiveSays) {
+  for (const Kind kind : {Kind::allReduce, Kind::reduceScatter, Kind::allGather, Kind::allToAll})
+    for (const std::int64_t elements : {1, 2, 7, 1001})
+      for (int member = 0; member < GetParam(); ++member) {
+        const Collective what = {.kind = kind, .combine = Combine::sum, .element = Element::f32, .elements = elements};
+        EXPECT_EQ(sentBy(GetParam(), what, member),
+                  static_cast<std::uint64_t>(what.sentElements(member, GetParam())) * sizeof(float))
+            << nameOf(kind) << " of " << elements << ", member " << member;
+      }
+}
+
 /// Many collectives under way at once, on shared channels, finished in another order.
 void startAllAndFinishBackwards(int members, TeamThreads::Transports transports = {}) {
   constexpr int count = 3 * TeamWork::channels;

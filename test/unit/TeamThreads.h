@@ -19,9 +19,12 @@ public:
     for (int member = 0; member < members; ++member) processes.push_back(member);
     for (int member = 0; member < members; ++member) {
       communicators.push_back(std::make_unique<pdcrt::Communicator>(*transports[static_cast<std::size_t>(member)]));
-      teams.push_back(
+      teams.emplace_back();
+      made.push_back(transports[static_cast<std::size_t>(member)]->makeTeam(collectives, teams.back()));
+      if (teams.back() || !made.back()) continue;
+      teams.back() =
           std::make_unique<pdcrt::TeamWork>(pdcrt::TeamGroup{.processes = processes, .self = member, .channel = 5},
-                                            collectives, *communicators.back(), member == 0 ? observer : nullptr));
+                                            collectives, *communicators.back(), member == 0 ? observer : nullptr);
     }
   }
   ~TeamThreads() { stop(); }
@@ -49,5 +52,6 @@ public:
 
   Transports transports;
   std::vector<std::unique_ptr<pdcrt::Communicator>> communicators;
-  std::vector<std::unique_ptr<pdcrt::TeamWork>> teams;
+  std::vector<std::unique_ptr<pdcrt::Team>> teams; ///< the transport's own, or one over transfers
+  std::vector<pdcrt::Status> made;                 ///< what the transports say of their own
 };

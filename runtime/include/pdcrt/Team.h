@@ -25,7 +25,8 @@ class Stream;
 ///                  its own
 ///
 /// Sums add the members' terms in member order, each in one place, so all members get the same bits. Elements of 16
-/// bits are added as float and rounded once. Other parts of `arrived` may have been overwritten.
+/// bits are added as float and rounded once. (Transport `nccl` leaves order and rounding to NCCL.) Other parts of
+/// `arrived` may have been overwritten.
 struct Collective {
   enum class Kind : std::uint8_t { allReduce, reduceScatter, allGather, allToAll };
   enum class Combine : std::uint8_t { sum, max, min };
@@ -41,11 +42,17 @@ struct Collective {
   }
   /// Elements of `arrived`.
   std::int64_t arrivedElements(int members) const { return partElements(members) * members; }
+  /// Elements that a member sends to others, where everyone sends directly to everyone.
+  std::int64_t sentElements(int member, int members) const;
   friend bool operator==(const Collective&, const Collective&) = default;
 };
 
 /// "all-reduce".
 const char* nameOf(Collective::Kind kind);
+
+/// Throws std::runtime_error: collective `number` of a stage is started, and has not finished since it was last
+/// started.
+[[noreturn]] void refuseStart(const Collective& what, int number);
 
 /// A collective cannot end, because the run does. Why is known to the transport.
 class PeerGone : public std::exception {

@@ -1,8 +1,6 @@
 #include "TeamWork.h"
 
 #include <algorithm>
-#include <stdexcept>
-#include <string>
 #include <utility>
 
 namespace pdcrt {
@@ -196,9 +194,7 @@ TeamWork::~TeamWork() = default;
 
 void TeamWork::start(int collective, Stream& q, const std::byte* data, std::byte* arrived) {
   Exchange& exchange = *exchanges_[static_cast<std::size_t>(collective)];
-  if (exchange.pending())
-    throw std::runtime_error(std::string(nameOf(exchange.collective().kind)) + " " + std::to_string(collective) +
-                             " of the team is started again before it has finished");
+  if (exchange.pending()) refuseStart(exchange.collective(), collective);
   exchange.prepare(data, arrived);
   exchange.ready.record(q);
   communicator_.post(exchange);

@@ -36,7 +36,7 @@ void Edges::prepare(const Schedule& schedule, const Places& places, const Host& 
     edge.transfers = std::vector<TransferGroup>(index(fromSlot ? rings.forwardSend : edge.buffers.copies));
     for (TransferGroup& transfers : edge.transfers) {
       transfers.used = edge.ports.size() * edge.peers[0].size();
-      transfers.resize(transfers.used);
+      transfers.resize(std::max<std::size_t>(1, transfers.used));
     }
     edges_.push_back(std::move(edge));
   }
@@ -68,6 +68,10 @@ void Edges::fill(const Action& action, const StartOrder* order, TransferGroup& t
   const std::size_t peer = index(edge.peerRouting.replica(action.index));
   std::byte* const buffer = bufferOf(edge, local);
   std::byte* const memory = buffer ? buffer : slots_[index(local) % slots_.size()];
+  if (edge.peers[peer].empty()) {
+    transfers.used = 0;
+    return transfers.passTurn(turn);
+  }
   for (std::size_t i = 0; i < transfers.used; ++i) {
     const PortRow& port = *edge.ports[i % edge.ports.size()];
     Transfer& part = transfers.parts[i];

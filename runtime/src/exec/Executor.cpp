@@ -70,6 +70,7 @@ Status Executor::drain() {
     for (TransferGroup* transfers : hosted.tied.transfers())
       if (Status status = finish(*transfers); !status) return status;
   }
+  if (Status status = finish(turn_.giving()); !status) return status;
   if (Status status = device::wait(stream_); !status) return status;
   return losses_.tell(/*all=*/true, setup_.observer);
 }
@@ -102,6 +103,11 @@ Status Executor::refreshTied() {
   for (const TiedParameters::Refresh& refresh : refreshes)
     if (Status status = posting_.waitFor(*refresh.transfers); !status) return status;
   return {};
+}
+
+/// Where the run has an order, what the members of a team do together while they compute has its place in it.
+Status Executor::takeTurn(const Action& action) {
+  return turn_.take(followed_ ? followed_->turn(action) : -1);
 }
 
 HostedStage& Executor::hostedStage(int stage) {
@@ -235,7 +241,9 @@ Status Executor::forward(HostedStage& hosted, const Action& action) {
             "compile with --updates=late"};
   Call call = callFor(hosted, action.index);
   call.weights = hosted.versions.at(slot.version);
+  if (Status status = takeTurn(action); !status) return status;
   run("forward", hosted.stage->forward, hosted, call);
+  turn_.give();
 
   for (const OutputRow& row : hosted.stage->outputs) {
     if (row.kind != OutputKind::loss) continue;
@@ -264,10 +272,12 @@ Status Executor::backward(HostedStage& hosted, const Action& action) {
   if (Status status = hosted.tied.choose(action.index, action); !status) return status;
   Call call = callFor(hosted, action.index);
   call.weights = hosted.versions.at(version);
+  if (Status status = takeTurn(action); !status) return status;
   if (action.kind != ActionKind::backwardWeight)
     if (Status status = runHalf(hosted, action, update, call, /*withInput=*/true); !status) return status;
   if (action.kind != ActionKind::backwardInput)
     if (Status status = runHalf(hosted, action, update, call, /*withInput=*/false); !status) return status;
+  turn_.give();
   return {};
 }
 
@@ -289,7 +299,9 @@ Status Executor::evaluateOne(HostedStage& hosted, const Action& action) {
   Call call = callFor(hosted, action.index);
   call.weights = hosted.versions.at(hosted.versions.newest());
   if (Status status = readData(hosted, action.index, call.frame.slot, evaluationData_); !status) return status;
+  if (Status status = takeTurn(action); !status) return status;
   run("evaluate", hosted.stage->evaluate, hosted, call);
+  turn_.give();
   return tellPredictions(hosted, action, call.frame.slot);
 }
 

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "DataIn.h"
+#include "HeldTurn.h"
 #include "HostedStage.h"
 #include "LossRing.h"
 #include "Posting.h"
@@ -97,6 +98,7 @@ private:
 
   // Runs.
   Status follow(StartOrder& order, bool evaluation);
+  Status takeTurn(const Action& action);
   Status refreshTied();
   Status execute(const Action& action);
   Status compute(HostedStage& hosted, const Action& action);
@@ -151,6 +153,7 @@ private:
   StartOrder order_, evaluationOrder_;   ///< made when first needed, where the transport is ordered()
   const StartOrder* followed_ = nullptr; ///< of the current run
   Opening opening_;
+  HeldTurn turn_{posting_}; ///< of the computation that goes on
 };
 
 } // namespace pdcrt

@@ -275,7 +275,9 @@ Status Executor::joinTeam(HostedStage& hosted, const std::vector<Collective>& co
     for (int member = 0; member < hosted.members; ++member)
       group.processes.push_back(places_.process(hosted.host, member));
     hosted.gather = std::make_unique<MemberGather>(group);
-    hosted.team = std::make_unique<TeamWork>(std::move(group), collectives, *setup_.communicator, setup_.observer);
+    if (Status status = posting_.transport().makeTeam(collectives, hosted.team); !status) return status;
+    if (!hosted.team)
+      hosted.team = std::make_unique<TeamWork>(std::move(group), collectives, *setup_.communicator, setup_.observer);
   }
   stream_.join(hosted.team.get());
   return {};

@@ -67,7 +67,10 @@ void TiedParameters::prepare(const Schedule& schedule, const Places& places, con
       end.parts.resize(index(end.edge->partSend));
     }
     std::size_t ofVersions = 0, ofParts = 0;
-    for (const Peer& peer : end.peers) ofVersions += peer.ofVersions.size(), ofParts += peer.ofParts.size();
+    for (const Peer& peer : end.peers) {
+      ofVersions += std::max<std::size_t>(1, peer.ofVersions.size());
+      ofParts += std::max<std::size_t>(1, peer.ofParts.size());
+    }
     auto makeRing = [](std::vector<TransferGroup>& ring, int count, std::size_t most) {
       ring = std::vector<TransferGroup>(index(count));
       for (TransferGroup& transfers : ring) transfers.resize(most);
@@ -167,6 +170,7 @@ void TiedParameters::fill(const Action& action, const Versions& versions, const 
     const std::int64_t turn = order ? order->turn(action, end.owner ? peer.replica : 0) : -1;
     const std::size_t before = transfers.used;
     auto setTurns = [&] {
+      if (transfers.used == before) transfers.passTurn(turn);
       for (std::size_t part = before; part < transfers.used; ++part) transfers.parts[part].turn = turn;
     };
     if (movesVersions(action)) {

@@ -9,10 +9,10 @@
 
 namespace pdcrt {
 
-/// A transfer (as its send) or all-reduce that the rank takes part in.
+/// A transfer (as its send), an all-reduce or a team's computation that the rank takes part in.
 struct StartOrder::Start {
   Action action;
-  bool sends = false, receives = false; ///< the rank; both false: an all-reduce
+  bool sends = false, receives = false; ///< the rank; both false: it is no transfer
   int userReplica = 0;                  ///< of shared parameters
 
   friend bool operator==(const Start&, const Start&) = default;
@@ -39,7 +39,12 @@ public:
 
   void operator()(const TracedAction& told) {
     const Action& action = told.action;
-    if (isComputation(action.kind) || action.kind == ActionKind::gradientNorm) return;
+    if (action.kind == ActionKind::gradientNorm) return;
+    if (isComputation(action.kind)) {
+      const bool meets = schedule_.stages[index(action.stage)].team > 1 && !isVersioned(action.kind);
+      if (meets && told.rank == rank_) starts.push_back({action});
+      return;
+    }
     if (action.kind == ActionKind::allReduce) {
       const bool reduces = schedule_.stages[index(action.stage)].replicas > 1;
       if (reduces && replicaAt(schedule_, rank_, action.stage) >= 0) starts.push_back({action});
@@ -79,9 +84,9 @@ void StartOrder::add(const Schedule& schedule, const Start& start) {
     to.indices.push_back(own.index);
     to.turns.push_back(turn);
   };
-  const bool reduces = !start.sends && !start.receives;
+  const bool isTransfer = start.sends || start.receives;
   const bool ownerSends = action.kind == ActionKind::sendVersion;
-  if (start.sends || reduces) put(action, ownerSends ? start.userReplica : 0);
+  if (start.sends || !isTransfer) put(action, ownerSends ? start.userReplica : 0);
   if (start.receives)
     put({otherEnd(action.kind), false, action.peer, action.stage, action.index},
         action.kind == ActionKind::sendPart ? start.userReplica : 0);

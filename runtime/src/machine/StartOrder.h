@@ -3,6 +3,13 @@
 // starts them (Machine.h). Whoever waits for a transfer has started all that come before it, and so has its peer; so if
 // every rank keeps to the order nobody waits for ever, though a rank did one transfer at a time and without buffers.
 //
+// A team does collectives while it computes. So its computations of minibatches are in the order too, each with one
+// turn, in which a member starts all its collectives of the computation and nothing else. The turn is where the check
+// ends the computation: behind every transfer that the list awaits before it, and before every one that the list posts
+// after it. So a member that waits for the turn waits for starts of transfers that it has posted, and for nobody else;
+// and the collectives of a turn wait for the other members to come to the same turn, before which they have started
+// what comes before it. The argument above holds with a computation as one transfer between all members.
+//
 // Standard library only.
 #pragma once
 
@@ -14,8 +21,8 @@
 
 namespace pdcrt {
 
-/// The order of one rank: turns 0, 1, 2, … of the transfers and all-reduces that it takes part in. Norms of gradients,
-/// and all-reduces of a single replica, have none.
+/// The order of one rank: turns 0, 1, 2, … of the transfers and all-reduces that it takes part in, and of what a team
+/// computes of minibatches. Norms of gradients, updates, and all-reduces of a single replica, have none.
 ///
 /// An order of a run is one of every shorter run too, without what that one leaves out (checkEveryDrain): whoever
 /// follows it skips the turns that are not in the run (Turn::after).
@@ -41,8 +48,8 @@ public:
   /// Whether the end is that of a period that comes again and again.
   bool isPeriodic() const { return period_ > 0; }
 
-  /// The turn of an action of the rank, a send, a receive or an all-reduce; -1 if it has none. `userReplica`: of an
-  /// owner of shared parameters, the replica of the user with which it exchanges them; else 0.
+  /// The turn of an action of the rank, a send, a receive, an all-reduce or a computation; -1 if it has none.
+  /// `userReplica`: of an owner of shared parameters, the replica of the user with which it exchanges them; else 0.
   std::int64_t turn(const Action& action, int userReplica = 0) const;
 
   Turn at(std::int64_t turn) const;
@@ -70,7 +77,7 @@ private:
   std::vector<Lane> lanes_;
 };
 
-/// Where a rank is in its order: lets its transfers start one after the other.
+/// Where a rank is in its order: lets its transfers, and a team's computations, start one after the other.
 class StartGate {
 public:
   /// Before anything of a run is started: its order, which stays where it is, and its length.

@@ -71,17 +71,9 @@ BlockWay wishOf(const RunOptions& options) {
 /// Lets `transport`, which moves memory of the host, move blocks of GPUs. All ranks call it.
 Status addBlocks(const RunOptions& options, const Schedule& schedule, std::unique_ptr<Transport>& transport) {
   BlockWay way = BlockWay::host;
-  const bool teams = std::any_of(schedule.stages.begin(), schedule.stages.end(),
-                                 [](const ScheduleStage& stage) { return stage.team > 1; });
-  if (teams && wishOf(options) == BlockWay::nccl)
-    return {Exit::usage, "--transport=nccl does not know teams, which schedule.txt has",
-            "leave it out: blocks then go through memory of the host"};
-  if (teams) {
-    transport = makeHostTransport(std::move(transport));
-    return {};
-  }
   if (Status status = chooseBlockWay(*transport, schedule, wishOf(options), way); !status) return status;
-  if (way == BlockWay::nccl) return makeNcclTransport(ncclLanes(schedule), transport);
+  const bool isLone = transport->ranks() < Places(schedule).processes(); // who is profiled has nobody to talk to
+  if (way == BlockWay::nccl && !isLone) return makeNcclTransport(ncclLanes(schedule), transport);
   transport = makeHostTransport(std::move(transport));
   return {};
 }

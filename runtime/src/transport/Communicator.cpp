@@ -79,6 +79,10 @@ void TransferGroup::startParts(Transport& transport) {
     if (states_[begin] != State::waiting || !transport.gate().mayStart(turn)) continue;
     transport.beginGroup();
     for (std::size_t i = begin; i < end; ++i) {
+      if (parts[i].peer < 0) { // the turn passes
+        states_[i] = State::done;
+        continue;
+      }
       parts[i].after = after;
       parts[i].start(transport);
       states_[i] = State::underWay;

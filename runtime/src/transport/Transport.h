@@ -24,6 +24,7 @@
 #include <memory>
 #include <mutex>
 #include <semaphore.h>
+#include <span>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -108,6 +109,12 @@ public:
     for (std::size_t i = 0; i < used; ++i) parts[i].precede(q);
   }
 
+  /// Adds a part that moves nothing: in this turn others of the rank move something, and this process does not.
+  void passTurn(std::int64_t turn) {
+    parts[used].peer = -1;
+    parts[used++].turn = turn;
+  }
+
   /// Before it no part may touch its data; `ready`, unless another is set.
   const Event* after = &ready;
 
@@ -184,6 +191,10 @@ public:
   virtual Status failure() const { return {Exit::again, "another rank has stopped"}; }
   /// Ends all ranks, because this one cannot go on.
   virtual void abort(int exitCode) = 0;
+  /// By the thread that computes, before anything is posted: the team of this process for one of the stages that it
+  /// hosts, where the transport does collectives itself, in the turns of computations; else `team` stays null, and
+  /// transfers do them. Fails where the transport cannot do one.
+  virtual Status makeTeam(std::span<const Collective>, std::unique_ptr<Team>& /*team*/) { return {}; }
   /// Called by the thread that calls the rest, before and after everything: opens and closes stream().
   void open() {
     device::use(rank());

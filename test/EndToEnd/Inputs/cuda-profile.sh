@@ -11,7 +11,7 @@ grep -q "^beside its arena the GPU holds 2[67][0-9]* bytes, which plans will res
 python3 - "$WORK/profile.json" <<'EOF'
 import json, sys
 profile = json.load(open(sys.argv[1]))
-assert profile["device"] == "stand-in 0" and profile["source"] == "measured", profile["device"]
+assert profile["device"] == "stand-in" and profile["source"] == "measured", profile["device"]
 times = profile["kernels"]
 methods = {(time["kernel"], time["method"]) for time in times}
 # Of eight convolutions three have the sizes of others; the first has no input gradient.

@@ -25,7 +25,19 @@ enum ncclResult_t {
   ncclRemoteError = 6,
   ncclInProgress = 7
 };
-enum ncclDataType_t { ncclUint8 = 1 };
+enum ncclDataType_t {
+  ncclInt8 = 0,
+  ncclUint8 = 1,
+  ncclInt32 = 2,
+  ncclUint32 = 3,
+  ncclInt64 = 4,
+  ncclUint64 = 5,
+  ncclFloat16 = 6,
+  ncclFloat32 = 7,
+  ncclFloat64 = 8,
+  ncclBfloat16 = 9
+};
+enum ncclRedOp_t { ncclSum = 0, ncclMax = 2, ncclMin = 3 };
 struct ncclConfig_t {
   int blocking;
 };
@@ -46,3 +58,9 @@ ncclResult_t ncclSend(const void* data, std::size_t count, ncclDataType_t type, 
                       cudaStream_t stream);
 ncclResult_t ncclRecv(void* data, std::size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
                       cudaStream_t stream);
+ncclResult_t ncclAllReduce(const void* data, void* result, std::size_t count, ncclDataType_t type,
+                           ncclRedOp_t operation, ncclComm_t comm, cudaStream_t stream);
+ncclResult_t ncclReduceScatter(const void* data, void* result, std::size_t count, ncclDataType_t type,
+                               ncclRedOp_t operation, ncclComm_t comm, cudaStream_t stream);
+ncclResult_t ncclAllGather(const void* data, void* result, std::size_t count, ncclDataType_t type, ncclComm_t comm,
+                           cudaStream_t stream);

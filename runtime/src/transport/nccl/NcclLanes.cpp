@@ -35,9 +35,8 @@ public:
                 std::to_string(ends.to);
     for (int low = 0; low < replicasOf(schedule_, ends.from); ++low)
       for (int high = 0; high < replicasOf(schedule_, ends.to); ++high) {
-        const int from = places_.process({ends.from, low}), to = places_.process({ends.to, high});
-        lane.links.push_back(
-            {forward ? from : to, forward ? to : from, edgeChannel(schedule_, edge, direction, low, high)});
+        const Host from = {ends.from, low}, to = {ends.to, high};
+        link(lane, forward ? from : to, forward ? to : from, edgeChannel(schedule_, edge, direction, low, high));
       }
     add(std::move(lane));
   }
@@ -48,8 +47,7 @@ public:
     for (int a = 0; a < replicasOf(schedule_, stage); ++a)
       for (int b = 0; b < replicasOf(schedule_, stage); ++b)
         for (int step = 0; step < 2 && a != b; ++step)
-          lane.links.push_back(
-              {places_.process({stage, a}), places_.process({stage, b}), allReduceChannel(stage) + step});
+          link(lane, {stage, a}, {stage, b}, allReduceChannel(stage) + step);
     if (!lane.links.empty()) add(std::move(lane));
   }
 
@@ -59,16 +57,31 @@ public:
     lane.name = (parts ? "gradients" : "versions") + std::string(" that stages ") + std::to_string(edge.owner) +
                 " and " + std::to_string(edge.user) + " share";
     for (int q = 0; q < replicasOf(schedule_, edge.user); ++q) {
-      const int owner = places_.process({edge.owner, q % replicasOf(schedule_, edge.owner)});
-      const int user = places_.process({edge.user, q});
-      lane.links.push_back({parts ? user : owner, parts ? owner : user, sharedChannel(schedule_, shared, parts, q)});
+      const Host owner = {edge.owner, q % replicasOf(schedule_, edge.owner)}, user = {edge.user, q};
+      link(lane, parts ? user : owner, parts ? owner : user, sharedChannel(schedule_, shared, parts, q));
     }
     add(std::move(lane));
+  }
+
+  void addTeam(int rank) {
+    const Host& host = schedule_.ranks[index(rank)].hosts[0];
+    NcclLane lane;
+    lane.name = "team of replica " + std::to_string(host.replica) + " of stage " + std::to_string(host.stage);
+    lane.isTeam = true;
+    for (int member = 0; member < places_.members(rank); ++member) lane.ranks.push_back(places_.process(rank, member));
+    if (lane.ranks.size() > 1) add(std::move(lane));
   }
 
   std::vector<NcclLane> lanes;
 
 private:
+  /// What the members of a replica send to those of another one.
+  void link(NcclLane& lane, const Host& from, const Host& to, int channel) const {
+    for (int member = 0; member < schedule_.stages[index(from.stage)].team; ++member)
+      for (int receiver : places_.partners(from, member, to, /*sends=*/true))
+        lane.links.push_back({places_.process(from, member), receiver, channel});
+  }
+
   void add(NcclLane lane) {
     for (const NcclLane::Link& link : lane.links)
       for (int rank : {link.from, link.to}) lane.ranks.push_back(rank);
@@ -157,6 +170,7 @@ std::vector<NcclLane> ncclLanes(const Schedule& schedule) {
   for (std::size_t s = 0; s < schedule.stages.size(); ++s) lanes.addReplicas(static_cast<int>(s));
   for (std::size_t i = 0; i < schedule.shared.size(); ++i)
     for (bool parts : {false, true}) lanes.addShared(static_cast<int>(i), parts);
+  for (std::size_t r = 0; r < schedule.ranks.size(); ++r) lanes.addTeam(static_cast<int>(r));
   return std::move(lanes.lanes);
 }
 

@@ -1,5 +1,5 @@
 // A transfer is complete for the host once it has been put into its lane's stream: `done` is recorded behind it. NCCL
-// is called by the communication thread only, but for the beginning and the end.
+// is called by the communication thread only, but for the beginning, the end, and a team's collectives.
 #include "NcclTransport.h"
 
 #include <cuda_runtime.h>
@@ -9,10 +9,13 @@
 #include <chrono>
 #include <cstdlib>
 #include <map>
+#include <mutex>
 #include <thread>
 #include <utility>
 
 #ifdef PDCRT_NCCL
+#include "NcclTeam.h"
+
 #include <nccl.h>
 #endif
 
@@ -54,6 +57,16 @@ public:
     for (const NcclLane& lane : lanes)
       if (std::binary_search(lane.ranks.begin(), lane.ranks.end(), host_->rank())) lanes_.push_back({.lane = lane});
     for (Lane& lane : lanes_)
+      if (lane.lane.isTeam) {
+        lane.team = std::make_unique<NcclMembers>();
+        lane.team->self = lane.member(rank());
+        lane.team->count = static_cast<int>(lane.lane.ranks.size());
+        lane.team->failed = [this, &lane](int code) {
+          fail(lane, static_cast<ncclResult_t>(code));
+          host_->wake(); // who else calls NCCL ends everything
+        };
+      }
+    for (Lane& lane : lanes_)
       for (const NcclLane::Link& link : lane.lane.links) laneOf_[link.channel] = &lane;
     group_.reserve(256);
     pairs_.reserve(256);
@@ -80,7 +93,7 @@ public:
       if (!oneStream || streams_.empty()) streams_.push_back(device::openStream());
       lane.stream = streams_.back();
       if (status = makeCommunicator(lane); !status) break;
-      if (status = connectPairs(lane, scratch); !status) break;
+      if (status = lane.team ? connectTeam(lane, scratch) : connectPairs(lane, scratch); !status) break;
     }
     if (!status) closeAll();
     device::release(scratch, scratchBytes);
@@ -93,7 +106,7 @@ public:
 
   void poll() override {
     host_->poll();
-    if (host_->aborted()) return closeAll();
+    if (aborted()) return closeAll();
     const double time = now();
     if (closed_ || time - lookedAt_ < secondsBetweenLooks) return;
     lookedAt_ = time;
@@ -145,6 +158,15 @@ public:
   Status failure() const override { return failed_ ? failure_ : host_->failure(); }
   void abort(int exitCode) override { host_->abort(exitCode); }
 
+  Status makeTeam(std::span<const Collective> collectives, std::unique_ptr<Team>& team) override {
+    for (Lane& lane : lanes_) {
+      if (!lane.team) continue;
+      if (Status status = NcclTeam::check(collectives); !status) return status;
+      team = std::make_unique<NcclTeam>(*lane.team, collectives, bytesSent[static_cast<std::size_t>(Traffic::team)]);
+    }
+    return {};
+  }
+
 protected:
   /// A rank that has failed leaves receives behind for which nobody sends, and its end waits for the device.
   void settle() override {
@@ -167,6 +189,7 @@ private:
     NcclLane lane;
     ncclComm_t communicator = nullptr;
     Stream stream = {};
+    std::unique_ptr<NcclMembers> team = {}; ///< for whom the lane is; else null
 
     int member(int rank) const {
       return static_cast<int>(std::lower_bound(lane.ranks.begin(), lane.ranks.end(), rank) - lane.ranks.begin());
@@ -217,6 +240,15 @@ private:
     return device::wait(lane.stream);
   }
 
+  /// One sum: NCCL connects members, and takes memory, for the first.
+  Status connectTeam(Lane& lane, std::byte* scratch) {
+    lane.team->stream = lane.stream;
+    lane.team->communicator = lane.communicator;
+    const ncclResult_t code =
+        ncclAllReduce(scratch, scratch + 1, 1, ncclUint8, ncclSum, lane.communicator, lane.queue());
+    return code == ncclSuccess ? device::wait(lane.stream) : failed(lane.lane.name, code);
+  }
+
   /// Send and receive of a rank to itself belong into one group.
   void startOwn(Transfer& transfer) {
     const auto other = std::find_if(waiting_.begin(), waiting_.end(), [&](const Transfer* half) {
@@ -259,6 +291,14 @@ private:
   }
 
   void giveUp(const Lane& lane, ncclResult_t code) {
+    fail(lane, code);
+    closeAll();
+  }
+
+  /// By any thread. What fails first is told.
+  void fail(const Lane& lane, ncclResult_t code) {
+    const std::lock_guard lock(failing_);
+    if (failed_) return;
     std::string others;
     for (int other : lane.lane.ranks)
       if (other != rank()) others += (others.empty() ? "" : ", ") + std::to_string(other);
@@ -269,7 +309,6 @@ private:
                     (more && *more ? std::string(", ") + more : ""),
                 "look at what the other ranks say; NCCL_DEBUG=INFO says more"};
     failed_ = true;
-    closeAll();
   }
 
   /// Ends what NCCL does on the device, so that nobody waits for it. All at once: a communicator that is aborted waits
@@ -278,6 +317,8 @@ private:
     if (closed_) return;
     closed_ = true;
     std::vector<std::jthread> aborts;
+    for (Lane& lane : lanes_)
+      if (lane.team) lane.team->takeAway();
     for (Lane& lane : lanes_)
       if (lane.communicator)
         aborts.emplace_back([this, communicator = std::exchange(lane.communicator, nullptr)] {
@@ -297,6 +338,7 @@ private:
   ncclResult_t result_ = ncclSuccess; ///< the first that was none
   bool closed_ = false;               ///< communicators have been aborted
   std::atomic<bool> failed_{false};   ///< and failure_ says why
+  std::mutex failing_;                ///< held while failure_ is written
   Status failure_;
 };
 

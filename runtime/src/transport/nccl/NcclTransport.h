@@ -1,9 +1,9 @@
 // Transport `nccl`: blocks go between GPUs by NCCL, everything else over another transport (`mpi`, or `threads`).
 //
 // A lane is a communicator of NCCL and a stream: one for each edge and direction, one for the replicas of each stage,
-// one for each shared edge and direction. All are made at start-up, in one order that all ranks have, and every pair
-// that will talk is connected then. Afterwards transfers are started in the order of StartOrder.h, because NCCL
-// promises progress to one of several streams only.
+// one for each shared edge and direction, one for each team (NcclTeam.h). All are made at start-up, in one order that
+// all ranks have, and every pair that will talk is connected then. Afterwards transfers, and what teams compute, are
+// started in the order of StartOrder.h, because NCCL promises progress to one of several streams only.
 #pragma once
 
 #include "pdcrt/Schedule.h"
@@ -19,13 +19,14 @@ namespace pdcrt {
 /// What a lane is for.
 struct NcclLane {
   struct Link {
-    int from, to; ///< ranks
+    int from, to; ///< processes
     int channel;
   };
   std::string name;        ///< "values of edge 0 > 1"
-  std::vector<int> ranks;  ///< that take part, ascending
-  std::vector<Link> links; ///< that blocks will take
+  std::vector<int> ranks;  ///< processes that take part, ascending; of a team, by member
+  std::vector<Link> links; ///< that blocks will take; of a team none
   int channel = 0;         ///< of the host, on which the lowest rank tells the others the communicator's name
+  bool isTeam = false;     ///< for collectives of a team's members
 };
 
 /// The lanes of a schedule, in the order in which they are made.
