@@ -16,6 +16,7 @@
 #include "pdcrt/kernels/Gru.h"
 #include "pdcrt/kernels/LayerNorm.h"
 #include "pdcrt/kernels/Linear.h"
+#include "pdcrt/kernels/LinearInt8.h"
 #include "pdcrt/kernels/Lstm.h"
 #include "pdcrt/kernels/MatMul.h"
 #include "pdcrt/kernels/MaxPool2d.h"
