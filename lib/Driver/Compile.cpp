@@ -2,6 +2,7 @@
 #include "pdc/Driver/Compile.h"
 
 #include "BatchProbe.h"
+#include "Calibration.h"
 #include "Checks.h"
 #include "Costs.h"
 #include "Generate.h"
@@ -47,6 +48,7 @@ private:
   Status importModel();
   Status readModel();
   Status addLosses();
+  Status quantize();
   Status toTrainingGraph();
   Status run(const std::vector<PipelineStep>& steps);
 
@@ -85,6 +87,7 @@ private:
   std::string evaluatedLoss_; ///< what an evaluation computes of the first loss; empty: the model has its loss inside
   pdcrt::Training training_;  ///< complete once the training graph is there
   Provenance provenance_;
+  KeptInputs keptInputs_; ///< of weights of 8 bits
 };
 
 Status Compilation::compile() {
@@ -117,7 +120,7 @@ Status Compilation::compile() {
                                            .pipeline = pipeline()};
   Expected<StagedPlan> staged = stagePlan(passContext, std::move(*planned), generateOptions);
   if (!staged) return failure;
-  if (options_.explain) out_ << "stages:\n" << toText(staged->policies);
+  if (options_.explain) out_ << "stages:\n" << toText(staged->policies) << int8Text(staged->stages);
   if (onlyExplains) return success;
   Expected<GeneratedProgram> program =
       generate(passContext, std::move(*staged), training_, provenance_, generateOptions);
@@ -146,6 +149,7 @@ Status Compilation::measureTo(const std::string& file) {
                                        .threads = std::max(options_.threadsPerStage, 1)},
                                       progress);
   if (!profile) return failure;
+  profile->keptInputs = keptInputs_;
   if (pdcrt::Status status = pdcrt::writeAtomically(file, toJson(*profile)); !status)
     return reportFile(status, file, diags_);
   printProfile(*profile, out_);
@@ -160,7 +164,32 @@ Status Compilation::importModel() {
   if (!readModel() || !takeInitialWeights(*module_, options_.initFrom, diags_) || !run(afterImportSteps()) ||
       !drawInitialWeights(*module_, {options_.init, options_.reset}, diags_))
     return failure;
-  return addLosses();
+  if (!addLosses()) return failure;
+  return quantize();
+}
+
+/// --quantize, once all values are stored or drawn. What data has said is in a profile, or is found out.
+Status Compilation::quantize() {
+  if (!options_.quantizes) return success;
+  PipelineStep step = {"quantize-frozen", options_.quantize};
+  if (!options_.calibrate.empty()) {
+    Expected<KeptInputs> kept = calibrate(*module_, ops_, batch_, options_, diags_);
+    if (!kept) return failure;
+    keptInputs_ = std::move(*kept);
+    std::size_t inputs = 0;
+    for (const auto& [name, list] : keptInputs_) inputs += list.size();
+    diags_.remark({.file = options_.model})
+        << "of " << keptInputs_.size() << (keptInputs_.size() == 1 ? " weight, " : " weights, ") << inputs
+        << (inputs == 1 ? " input is" : " inputs are") << " kept in f32";
+  } else if (isProfileFile(options_.profile)) {
+    const Expected<std::string> text = readFile(options_.profile, diags_);
+    if (!text) return failure;
+    const Expected<Profile> profile = profileFromJson(*text, options_.profile, diags_);
+    if (!profile) return failure;
+    keptInputs_ = profile->keptInputs;
+  }
+  if (!keptInputs_.empty()) step.options["kept"] = toJson(keptInputs_);
+  return run({step});
 }
 
 Status Compilation::readModel() {
@@ -251,7 +280,9 @@ void Compilation::explain(const Costs& costs, const PlanRequest& request, const 
 
 /// The output folder, and what to do with it.
 Status Compilation::write(GeneratedProgram& program, const Profile& profile) {
-  program.files.emplace_back("profile.json", toJson(profile));
+  Profile remembered = profile;
+  remembered.keptInputs = keptInputs_;
+  program.files.emplace_back("profile.json", toJson(remembered));
   const Expected<std::string> record = modelRecord(options_.model, options_.output, diags_);
   if (!record) return failure;
   program.files.emplace_back(modelPathFile, *record);

@@ -48,6 +48,9 @@ private:
     if (options_.gradients) {
       steps = lossSteps(options_.model.losses, false);
       for (PipelineStep& step : afterLossesSteps()) steps.push_back(std::move(step));
+    }
+    if (options_.model.quantizes) steps.push_back({"quantize-frozen", options_.model.quantize});
+    if (options_.gradients) {
       steps.push_back({"differentiate", {}});
       PipelineStep fusion = {"fuse", {}};
       if (options_.unfused) fusion.options["apart"] = "";

@@ -8,7 +8,7 @@
 #include "Weights/ExportedProgram.h"
 #include "Weights/ExporterWarnings.h"
 #include "Weights/InitializerRules.h"
-#include "Weights/NamePattern.h"
+#include "pdc/Support/NamePattern.h"
 #include "pdc/Support/Names.h"
 
 #include <algorithm>

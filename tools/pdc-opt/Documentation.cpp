@@ -166,6 +166,7 @@ static std::vector<RunPipeline> pipelinesOfPdc() {
   return {{"After the import", afterImportSteps()},
           {"Once for each `--loss`", {{"add-loss", {}}}},
           {"After the losses", afterLossesSteps()},
+          {"With `--quantize`", {{"quantize-frozen", {}}}},
           {"To make a training step", trainingSteps(low)},
           {"For the target", layoutSteps(low)},
           {"Once the plan is known", {splitStep({})}},

@@ -94,6 +94,20 @@ struct OpKernel {
   std::vector<Replaceable> replaceable;
 };
 
+/// A frozen matrix as integers of 8 bits [rows, size], one scale per row, and the values in f32 [count, rows] at the
+/// places `keptInputs` of each row; the last two may be null.
+struct Int8Matrix {
+  std::size_t operand = 0; ///< of the operation that reads the matrix
+  Value *integers = nullptr, *scales = nullptr, *kept = nullptr, *keptInputs = nullptr;
+  double alpha = 6; ///< what is multiplied by it is an outlier from here on (linear_int8)
+};
+
+/// How an operation would read an Int8Matrix.
+struct Int8Use {
+  int axis = 0;                            ///< of the matrix of f32, along which the rows lie
+  std::optional<std::size_t> rounded = {}; ///< the operand that is rounded, whose last axis runs along each row
+};
+
 /// Asked by passes: how an operation is rewritten.
 struct OpRewrites {
   /// Makes an operation that recomputes result 0 of a forward operation, with the same bits, in one pass over its
@@ -121,6 +135,10 @@ struct OpRewrites {
   /// The new operation has the results of both, the reader's last, with the same bits. Null, or it returns null: the
   /// fusion does not apply.
   std::function<Operation*(const Operation&, const Operation& reader, Builder&)> together;
+  /// How the op would read operand i, a matrix, as integers; nothing: it cannot. Null: of no operand.
+  std::function<std::optional<Int8Use>(const Operation&, std::size_t i)> int8Use;
+  /// What the operation computes with the integers instead of that operand, instead of result 0.
+  std::function<Value*(const Operation&, const Int8Matrix&, Builder&)> withInt8;
 };
 
 /// What members carry out together: operand 0, which has the form `from`, in the form `to`. The operand `added`, where

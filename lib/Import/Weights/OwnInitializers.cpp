@@ -3,8 +3,8 @@
 #include "Buffers.h"
 #include "EqualInitializers.h"
 #include "Weights/LiftedWeights.h"
-#include "Weights/NamePattern.h"
 #include "Weights/SharedInitializers.h"
+#include "pdc/Support/NamePattern.h"
 
 #include <algorithm>
 #include <set>

@@ -1,4 +1,4 @@
-// --freeze and --train: initializers by name.
+// Regular expressions of flags that choose by name: --freeze, --train, --quantize.
 #pragma once
 
 #include "pdc/Support/Diagnostics.h"
