@@ -70,6 +70,8 @@ public:
       if (!parseLoss(loss, options.losses, diags)) return failure;
     for (const std::string& lora : lora_)
       if (!parseLora(lora, options.lora, diags)) return failure;
+    if (!quantize_.empty() && !parseQuantize(quantize_, options, diags)) return failure;
+    if (!calibrate_.empty() && !parseCalibrate(calibrate_, options, diags)) return failure;
     for (const std::string& group : groups_)
       if (!parseParameterGroup(group, options.training.groups, diags)) return failure;
     if (!parseLearningRateSchedule(learningRateSchedule_, options.training.schedule, diags)) return failure;
@@ -146,6 +148,18 @@ private:
         ->allow_extra_args(false)
         ->take_all();
     app.add_option(
+           "--quantize", quantize_,
+           "store frozen weights of linear layers and embeddings in 8 bits\n"
+           "Sums are of integers. An input that has a value of at least alpha, 6 if not given, is multiplied in "
+           "f32. match is searched for in the names of weights; default: every frozen one that can be stored "
+           "so.")
+        ->type_name("int8[,alpha=A][,match=REGEX]");
+    app.add_option("--calibrate", calibrate_,
+                   "data that shows which inputs weights of 8 bits keep in f32\n"
+                   "Those that are outliers in a quarter of some batches, 8 if not given. DATA is a folder with .npy "
+                   "files, as for training. profile.json remembers the inputs.")
+        ->type_name("DATA[,batches=N]");
+    app.add_option(
            "--bn", batchNorm_,
            "statistics of BatchNorm: the minibatch's, or the stored ones\n"
            "batch: the minibatch's, and running variances move as ONNX defines it, by the variance divided by n. "
@@ -204,7 +218,7 @@ private:
 
   bool writesPrograms_ = true;
   std::string target_ = "auto", precision_ = "f32", batchNorm_, tie_ = "auto", optimizer_ = "sgd,lr=0.01",
-              learningRateSchedule_ = "constant", clipNorm_, lossScale_, nonFinite_;
+              learningRateSchedule_ = "constant", clipNorm_, lossScale_, nonFinite_, quantize_, calibrate_;
   std::vector<std::string> batchAxes_, dims_, bound_, loss_, groups_, lora_;
 };
 

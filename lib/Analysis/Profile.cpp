@@ -39,6 +39,7 @@ std::string pdc::toJson(const Profile& profile) {
         {{"kernel", time.kernel}, {"method", time.method}, {"algorithm", time.algorithm}, {"ms", time.ms}});
     if (time.workspaceBytes > 0) json["kernels"].back()["workspace_bytes"] = time.workspaceBytes;
   }
+  if (!profile.keptInputs.empty()) json["kept_inputs"] = nlohmann::ordered_json::parse(toJson(profile.keptInputs));
   // Names of nodes may hold any bytes.
   return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
@@ -72,7 +73,7 @@ Expected<Profile> pdc::profileFromJson(const std::string& text, const std::strin
   if (!document) return failure;
   const JsonNode root = document->root();
   root.allow({"pdc", "source", "model_hash", "device", "clock_mhz", "reserved_bytes", "busy_cores", "split_backward",
-              "step_ms", "update_ms", "data_ms", "link", "groups", "kernels"});
+              "step_ms", "update_ms", "data_ms", "link", "groups", "kernels", "kept_inputs"});
   Profile profile{.version = root["pdc"].text(),
                   .source = root["source"].oneOf({"measured", "analytic"}),
                   .modelHash = root["model_hash"].text(),
@@ -109,6 +110,7 @@ Expected<Profile> pdc::profileFromJson(const std::string& text, const std::strin
       profile.groups.back().earlyUpdateMs = early->nonNegative();
   }
   readKernelTimes(root, profile.kernels);
+  if (const std::optional<JsonNode> kept = root.find("kept_inputs")) profile.keptInputs = readKeptInputs(*kept);
   if (!document->ok()) return failure;
   return profile;
 }

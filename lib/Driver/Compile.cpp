@@ -3,6 +3,7 @@
 
 #include "AdapterSavings.h"
 #include "BatchProbe.h"
+#include "Calibration.h"
 #include "Checks.h"
 #include "Costs.h"
 #include "Generate.h"
@@ -61,6 +62,7 @@ private:
   Status readModel();
   Status addLosses();
   Status addAdapters();
+  Status quantize();
   Status toTrainingGraph();
   Status run(const std::vector<PipelineStep>& steps);
 
@@ -100,6 +102,7 @@ private:
   std::string evaluatedLoss_; ///< what an evaluation computes of the first loss; empty: the model has its loss inside
   pdcrt::Training training_;  ///< complete once the training graph is there
   Provenance provenance_;
+  KeptInputs keptInputs_; ///< of weights of 8 bits
 };
 
 Status Compilation::compile() {
@@ -132,7 +135,7 @@ Status Compilation::compile() {
                                            .pipeline = pipeline()};
   Expected<StagedPlan> staged = stagePlan(passContext, std::move(*planned), generateOptions);
   if (!staged) return failure;
-  if (options_.explain) out_ << "stages:\n" << toText(staged->policies);
+  if (options_.explain) out_ << "stages:\n" << toText(staged->policies) << int8Text(staged->stages);
   if (options_.explain && !module_->adapters.empty())
     out_ << "adapters:\n" << savingsText(*staged, trainedBefore_, training_);
   if (onlyExplains) return success;
@@ -164,6 +167,7 @@ Status Compilation::measureTo(const std::string& file) {
                                        .threads = std::max(options_.threadsPerStage, 1)},
                                       progress);
   if (!profile) return failure;
+  profile->keptInputs = keptInputs_;
   if (pdcrt::Status status = pdcrt::writeAtomically(file, toJson(*profile)); !status)
     return reportFile(status, file, diags_);
   printProfile(*profile, out_);
@@ -178,7 +182,8 @@ Status Compilation::importModel() {
   if (!readModel() || !run(afterImportSteps()) || !addLosses() || !addAdapters()) return failure;
   // All parameters are there.
   if (!takeInitialWeights(*module_, options_.initFrom, diags_)) return failure;
-  return drawInitialWeights(*module_, {options_.init, options_.reset}, diags_);
+  if (!drawInitialWeights(*module_, {options_.init, options_.reset}, diags_)) return failure;
+  return quantize();
 }
 
 /// --lora.
@@ -192,6 +197,30 @@ Status Compilation::addAdapters() {
     steps.back().options["seed"] = std::to_string(options_.init.value_or(0));
   }
   return run(steps);
+}
+
+/// --quantize, once all values are stored or drawn. What data has said is in a profile, or is found out.
+Status Compilation::quantize() {
+  if (!options_.quantizes) return success;
+  PipelineStep step = {"quantize-frozen", options_.quantize};
+  if (!options_.calibrate.empty()) {
+    Expected<KeptInputs> kept = calibrate(*module_, ops_, batch_, options_, diags_);
+    if (!kept) return failure;
+    keptInputs_ = std::move(*kept);
+    std::size_t inputs = 0;
+    for (const auto& [name, list] : keptInputs_) inputs += list.size();
+    diags_.remark({.file = options_.model})
+        << "of " << keptInputs_.size() << (keptInputs_.size() == 1 ? " weight, " : " weights, ") << inputs
+        << (inputs == 1 ? " input is" : " inputs are") << " kept in f32";
+  } else if (isProfileFile(options_.profile)) {
+    const Expected<std::string> text = readFile(options_.profile, diags_);
+    if (!text) return failure;
+    const Expected<Profile> profile = profileFromJson(*text, options_.profile, diags_);
+    if (!profile) return failure;
+    keptInputs_ = profile->keptInputs;
+  }
+  if (!keptInputs_.empty()) step.options["kept"] = toJson(keptInputs_);
+  return run({step});
 }
 
 Status Compilation::readModel() {
@@ -282,7 +311,9 @@ void Compilation::explain(const Costs& costs, const PlanRequest& request, const 
 
 /// The output folder, and what to do with it.
 Status Compilation::write(GeneratedProgram& program, const Profile& profile) {
-  program.files.emplace_back("profile.json", toJson(profile));
+  Profile remembered = profile;
+  remembered.keptInputs = keptInputs_;
+  program.files.emplace_back("profile.json", toJson(remembered));
   const Expected<std::string> record = modelRecord(options_.model, options_.output, diags_);
   if (!record) return failure;
   program.files.emplace_back(modelPathFile, *record);

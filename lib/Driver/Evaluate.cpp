@@ -48,6 +48,12 @@ private:
     if (options_.gradients) {
       steps = lossSteps(options_.model.losses, false);
       for (PipelineStep& step : afterLossesSteps()) steps.push_back(std::move(step));
+    }
+    if (!options_.model.calibrate.empty())
+      return diags_.error({}).exit(ExitCode::usage).help("leave --calibrate out")
+             << "--calibrate is for programs: an evaluation keeps no inputs in f32";
+    if (options_.model.quantizes) steps.push_back({"quantize-frozen", options_.model.quantize});
+    if (options_.gradients) {
       steps.push_back({"differentiate", {}});
       PipelineStep fusion = {"fuse", {}};
       if (options_.unfused) fusion.options["apart"] = "";

@@ -262,6 +262,11 @@ Expected<Profile> pdc::measure(PassContext& context, const pdcrt::Training& trai
   return profile;
 }
 
+bool pdc::isProfileFile(const std::string& choice) {
+  std::error_code ignored;
+  return choice != "auto" && choice != "measure" && choice != "analytic" && fs::exists(choice, ignored);
+}
+
 Expected<Profile> pdc::chooseProfile(const std::string& choice, PassContext& context, const pdcrt::Training& training,
                                      const Provenance& provenance, const Cluster& cluster,
                                      const MeasureOptions& options) {

@@ -28,6 +28,9 @@ Expected<Profile> measure(PassContext& context, const pdcrt::Training& training,
 /// devices do not share this machine.
 std::int64_t busyCoresOf(const Cluster& cluster);
 
+/// Whether --profile= names a file that is there.
+bool isProfileFile(const std::string& choice);
+
 /// --profile=: "auto" takes a valid measurement from the cache ($XDG_CACHE_HOME/pdc, else ~/.cache/pdc), else measures,
 /// else estimates with a warning; "measure" always measures; "analytic" estimates; anything else is a file, which must
 /// be a profile of this model, with halves of backwards where `options` want them. For a GPU "auto"

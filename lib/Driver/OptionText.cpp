@@ -208,6 +208,41 @@ Status pdc::parseBatchAxes(const std::vector<std::string>& texts, std::map<std::
   return success;
 }
 
+Status pdc::parseQuantize(const std::string& text, CompileOptions& options, Diagnostics& diags) {
+  const std::vector<std::string> parts = split(text, ',');
+  if (parts.empty() || parts[0] != "int8")
+    return diags.error({}).exit(ExitCode::usage).help("write --quantize=int8")
+           << "--quantize: '" << (parts.empty() ? "" : parts[0]) << "' is not a type that frozen weights may have";
+  std::string last;
+  for (std::size_t i = 1; i < parts.size(); ++i) {
+    const auto [key, value] = keyAndValue(parts[i]);
+    if (key == "alpha" || key == "match")
+      options.quantize[last = key] = value;
+    else if (last == "match") // a comma of the expression
+      options.quantize[last] += "," + parts[i];
+    else
+      return unknownOption("--quantize", parts[i], "alpha and match are known", diags);
+  }
+  options.quantizes = true;
+  return success;
+}
+
+Status pdc::parseCalibrate(const std::string& text, CompileOptions& options, Diagnostics& diags) {
+  const std::vector<std::string> parts = split(text, ',');
+  if (parts.empty() || parts[0].empty())
+    return diags.error({}).exit(ExitCode::usage).help("write --calibrate=data,batches=8")
+           << "--calibrate names no data";
+  options.calibrate = parts[0];
+  for (std::size_t i = 1; i < parts.size(); ++i) {
+    const auto [key, value] = keyAndValue(parts[i]);
+    if (key != "batches") return unknownOption("--calibrate", parts[i], "batches is known", diags);
+    if (!parseCount("--calibrate, batches", value, options.calibrateBatches, 1, diags)) return failure;
+  }
+  if (options.quantizes) return success;
+  return diags.error({}).exit(ExitCode::usage).help("add --quantize=int8")
+         << "--calibrate looks for inputs that weights of 8 bits keep in f32, and there are none";
+}
+
 Status pdc::parseBound(const std::vector<std::string>& texts, std::map<std::string, std::string>& bound,
                        Diagnostics& diags) {
   for (const std::string& text : texts) {

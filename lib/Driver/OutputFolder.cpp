@@ -109,48 +109,89 @@ private:
   bool made_ = false;
 };
 
-} // namespace
+/// Reads stored values, one parameter after the other, so that no more than one is in memory as something else than a
+/// mapped file.
+class ValuesReader {
+public:
+  explicit ValuesReader(Diagnostics& diags) : diags_(diags) {}
 
-Status pdc::writeWeights(const std::string& path, const std::vector<const Parameter*>& parameters, Diagnostics& diags) {
-  std::map<std::pair<std::string, ReferenceOrigin>, pdcrt::MappedFile> files;
-  std::vector<std::vector<std::byte>> owned; // drawn, or views that are not a range of bytes
-  owned.reserve(2 * parameters.size());
-  std::map<std::string, pdcrt::SafetensorsFile> described; ///< whose headers say of which type values are
-  std::vector<pdcrt::TensorRecord> records;
-  for (const Parameter* parameter : parameters) {
-    if (parameter->drawn || parameter->given) {
-      const Tensor tensor =
-          parameter->given ? *parameter->given : drawnTensor(*parameter->drawn, parameter->name, parameter->type);
-      owned.emplace_back(tensor.bytes().begin(), tensor.bytes().end());
-      records.push_back({parameter->name, parameter->type.element, parameter->type.shape, owned.back()});
-      continue;
-    }
-    const Reference& reference = parameter->reference;
-    auto [file, isNew] = files.try_emplace({reference.file, reference.origin});
+  /// Of type `parameter.type`; valid until the next call.
+  Expected<std::span<const std::byte>> valuesOf(const Parameter& parameter) {
+    if (!parameter.derived) return storedOf(parameter);
+    Parameter source = parameter;
+    source.name = parameter.derived->of;
+    source.type = parameter.derived->source;
+    source.derived.reset();
+    const Expected<std::span<const std::byte>> values = storedOf(source);
+    if (!values) return failure;
+    // Rows are aligned in no file.
+    std::vector<float> floats(values->size() / sizeof(float));
+    std::memcpy(floats.data(), values->data(), floats.size() * sizeof(float));
+    std::int64_t badAt = 0;
+    const Tensor tensor = derivedTensor(*parameter.derived, floats, badAt);
+    if (tensor.type() != parameter.type)
+      return diags_.error(parameter.location).help("keep it as it is: --quantize=int8,match=REGEX names others")
+             << "element " << badAt << " of '" << source.name
+             << "' is not finite, so that it has no integers of 8 bits";
+    return keep(tensor.bytes());
+  }
+
+private:
+  std::span<const std::byte> keep(std::span<const std::byte> bytes) {
+    owned_.assign(bytes.begin(), bytes.end());
+    return owned_;
+  }
+
+  Expected<std::span<const std::byte>> storedOf(const Parameter& parameter) {
+    if (parameter.given) return keep(parameter.given->bytes());
+    if (parameter.drawn) return keep(drawnTensor(*parameter.drawn, parameter.name, parameter.type).bytes());
+    const Reference& reference = parameter.reference;
+    auto [file, isNew] = files_.try_emplace({reference.file, reference.origin});
     if (isNew)
       if (pdcrt::Status status = openStored(reference, file->second); !status)
-        return reportFile(status, reference.file, diags);
+        return reportFile(status, reference.file, diags_);
     const std::span<const std::byte> all = file->second.bytes();
     const auto offset = static_cast<std::size_t>(reference.offset), length = static_cast<std::size_t>(reference.length);
     if (offset > all.size() || length > all.size() - offset)
-      return diags.error(parameter->location)
-             << "the values of '" << parameter->name << "' end at byte " << reference.offset + reference.length
-             << " of " << reference.file << ", which has " << all.size();
+      return diags_.error(parameter.location)
+             << "the values of '" << parameter.name << "' end at byte " << reference.offset + reference.length << " of "
+             << reference.file << ", which has " << all.size();
     std::span<const std::byte> values = all.subspan(offset, length);
-    if (reference.length != parameter->type.bytes()) {
-      const Expected<Tensor> converted = convertedFrom(*parameter, described[reference.file], diags);
+    if (reference.length != parameter.type.bytes()) {
+      const Expected<Tensor> converted = convertedFrom(parameter, described_[reference.file], diags_);
       if (!converted) return failure;
-      owned.emplace_back(converted->bytes().begin(), converted->bytes().end());
-      values = owned.back();
+      values = keep(converted->bytes());
     }
-    if (!reference.permutation.empty()) {
-      owned.push_back(
-          permuted(values, reference.stored, reference.permutation, pdcrt::bytesOf(parameter->type.element)));
-      values = owned.back();
-    }
-    records.push_back({parameter->name, parameter->type.element, parameter->type.shape, values});
+    if (!reference.permutation.empty())
+      owned_ = permuted(values, reference.stored, reference.permutation, pdcrt::bytesOf(parameter.type.element)),
+      values = owned_;
+    return values;
   }
-  if (pdcrt::Status status = pdcrt::writeSafetensors(path, records); !status) return reportFile(status, path, diags);
+
+  Diagnostics& diags_;
+  std::map<std::pair<std::string, ReferenceOrigin>, pdcrt::MappedFile> files_;
+  std::map<std::string, pdcrt::SafetensorsFile> described_; ///< whose headers say of which type values are
+  std::vector<std::byte> owned_;                            ///< drawn, computed, or views that are not a range of bytes
+};
+
+} // namespace
+
+Status pdc::writeWeights(const std::string& path, const std::vector<const Parameter*>& parameters, Diagnostics& diags) {
+  ValuesReader reader(diags);
+  std::vector<pdcrt::TensorRecord> records;
+  for (const Parameter* parameter : parameters)
+    records.push_back({parameter->name, parameter->type.element, parameter->type.shape, {}});
+  bool isReported = false;
+  const auto valuesOf = [&](std::size_t i, std::span<const std::byte>& values) -> pdcrt::Status {
+    const Expected<std::span<const std::byte>> read = reader.valuesOf(*parameters[i]);
+    isReported = !read;
+    if (isReported) return {pdcrt::Exit::badData, path};
+    values = *read;
+    return {};
+  };
+  const pdcrt::Status status = pdcrt::writeSafetensors(path, records, valuesOf);
+  if (isReported) return failure;
+  if (!status) return reportFile(status, path, diags);
   return success;
 }
 

@@ -1,6 +1,7 @@
 #include "Summary.h"
 
 #include "pdc/Support/DiagnosticsBuilder.h"
+#include "pdc/Support/Units.h"
 
 #include <iomanip>
 #include <ostream>
@@ -33,6 +34,26 @@ void pdc::printSummary(const GeneratedProgram& program, const std::string& costS
       << (plan.scheduleFile.empty() ? "" : ", really " + plan.scheduleFile) << ", costs " << costSource << "), "
       << certificateOf(plan) << "\nnext: pdc-run " << output << " --data DATA\nDATA is a folder with\n"
       << dataFiles;
+}
+
+std::string pdc::int8Text(const std::vector<StageGraphs>& stages) {
+  std::string text;
+  for (const StageGraphs& stage : stages) {
+    std::int64_t weights = 0, bytes = 0, inFloats = 0;
+    for (const Value* value : stage.training->parameterValues()) {
+      const std::optional<DerivedValues>& derived = value->parameter()->derived;
+      if (!derived || value->users().empty()) continue;
+      bytes += value->type().bytes();
+      if (derived->kind != DerivedValues::Kind::int8) continue;
+      ++weights;
+      inFloats += value->type().elements() * static_cast<std::int64_t>(sizeof(float));
+    }
+    if (weights > 0)
+      text += "stage " + std::to_string(stage.stage) + ": " + std::to_string(weights) +
+              (weights == 1 ? " weight takes " : " weights take ") + sizeText(bytes) + " in 8 bits, " +
+              sizeText(inFloats) + " in f32\n";
+  }
+  return text;
 }
 
 void pdc::printProfile(const Profile& profile, std::ostream& out) {

@@ -16,6 +16,10 @@ std::string certificateOf(const Plan& plan);
 void printSummary(const GeneratedProgram& program, const std::string& costSource, const std::string& output,
                   const std::string& dataFiles, std::ostream& out);
 
+/// What frozen weights of 8 bits save, a line for each stage that has some: "stage 0: 12 weights take 31.4 MiB in 8
+/// bits, 124.1 MiB in f32".
+std::string int8Text(const std::vector<StageGraphs>& stages);
+
 /// Times of the groups and of the kernels that can compute in several ways.
 void printProfile(const Profile& profile, std::ostream& out);
 

@@ -97,6 +97,11 @@ Value* Graph::parameterValue(Parameter& parameter) {
   return value;
 }
 
+void Graph::eraseParameterValue(Value* value) {
+  std::erase(parameterValues_, value);
+  destroy(value);
+}
+
 Operation* Graph::addOperation(const OpDef& def, std::vector<Value*> operands,
                                const std::vector<const Type*>& resultTypes, Attributes attributes, Location location,
                                const Operation* before, const std::vector<std::string>& resultNames) {
@@ -276,4 +281,8 @@ Parameter* Module::findParameter(const std::string& parameterName) const {
 
 Parameter* Module::addParameter(Parameter parameter) {
   return parameters.emplace_back(std::make_unique<Parameter>(std::move(parameter))).get();
+}
+
+void Module::eraseParameter(const Parameter* parameter) {
+  std::erase_if(parameters, [&](const auto& each) { return each.get() == parameter; });
 }

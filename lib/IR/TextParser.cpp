@@ -23,6 +23,7 @@ public:
 
 private:
   Status parseParameter();
+  Status parseDerived(Parameter& parameter);
   Status parseReference(Parameter& parameter);
   Status parseGraph();
   Status parseTeam();
@@ -343,7 +344,10 @@ Status Parser::parseReference(Parameter& parameter) {
   if (!offset || !expectWord("length")) return failure;
   const Expected<std::int64_t> length = parseInteger();
   if (!length) return failure;
-  reference = {.file = std::move(*file), .offset = *offset, .length = *length, .stored = parameter.type.shape};
+  reference = {.file = std::move(*file),
+               .offset = *offset,
+               .length = *length,
+               .stored = (parameter.derived ? parameter.derived->source : parameter.type).shape};
   reference.origin = isExternal ? ReferenceOrigin::externalData : ReferenceOrigin::namedByUser;
   reference.model = std::move(*model);
   auto parseOptional = [&](const char* word, std::vector<std::int64_t>& list) -> Status {
@@ -355,6 +359,46 @@ Status Parser::parseReference(Parameter& parameter) {
   };
   if (!parseOptional("stored", reference.stored)) return failure;
   return parseOptional("permutation", reference.permutation);
+}
+
+/// derived int8 of "fc.weight" f32[10, 4] axis 0, if it is there.
+Status Parser::parseDerived(Parameter& parameter) {
+  if (!acceptWord("derived")) return success;
+  using Kind = DerivedValues::Kind;
+  DerivedValues derived;
+  const Location location = here();
+  bool isKnown = false;
+  for (Kind kind : {Kind::int8, Kind::scales, Kind::inputs, Kind::places})
+    if (!isKnown && acceptWord(nameOf(kind))) derived.kind = kind, isKnown = true;
+  if (!isKnown) return expected("'int8', 'scales', 'inputs' or 'places'");
+  if (derived.kind == Kind::inputs || derived.kind == Kind::places) {
+    Expected<std::vector<std::int64_t>> inputs = parseIntegers();
+    if (!inputs) return failure;
+    derived.inputs = std::move(*inputs);
+  }
+  if (!expectWord("of")) return failure;
+  Expected<std::string> of = parseText();
+  if (!of) return failure;
+  derived.of = std::move(*of);
+  Expected<Type> source = parseType();
+  if (!source || !expectWord("axis")) return failure;
+  derived.source = std::move(*source);
+  const Expected<std::int64_t> axis = parseInteger();
+  if (!axis) return failure;
+  derived.axis = *axis == 1 ? 1 : 0;
+  if (*axis < 0 || *axis > 1 || derived.source.element != ElementType::f32 || derived.source.rank() != 2 ||
+      typeOf(derived) != parameter.type)
+    return diags_.error(location) << "parameter '" << parameter.name << "' is " << toString(parameter.type)
+                                  << ", which is not derived so from " << toString(derived.source) << " along axis "
+                                  << *axis;
+  for (std::size_t e = 0; e < derived.inputs.size(); ++e)
+    if (derived.inputs[e] < (e == 0 ? 0 : derived.inputs[e - 1] + 1) ||
+        derived.inputs[e] >= derived.source.shape[static_cast<std::size_t>(1 - derived.axis)])
+      return diags_.error(location) << "input " << derived.inputs[e] << " of '" << derived.of
+                                    << "' does not ascend, or is none of its "
+                                    << derived.source.shape[static_cast<std::size_t>(1 - derived.axis)];
+  parameter.derived = std::move(derived);
+  return success;
 }
 
 Status Parser::parseParameter() {
@@ -371,7 +415,7 @@ Status Parser::parseParameter() {
   else if (acceptWord("state"))
     parameter.role = ParameterRole::state;
   const Location location = parameter.location;
-  if (!parseReference(parameter) || !parseLocation(parameter.location)) return failure;
+  if (!parseDerived(parameter) || !parseReference(parameter) || !parseLocation(parameter.location)) return failure;
   Parameter* added = module_->addParameter(std::move(parameter));
   if (!parameters_.emplace(*name, added).second)
     return diags_.error(location) << "two parameters are named '" << *name << "'";

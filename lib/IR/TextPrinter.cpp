@@ -159,16 +159,26 @@ static std::string outputText(const GraphOutput& output) {
   return (output.isGradient ? "send gradient " : "send ") + value + " to " + std::to_string(output.peer);
 }
 
+/// The type of what the reference is for.
+static const Type& sourceOf(const Parameter& parameter) {
+  return parameter.derived ? parameter.derived->source : parameter.type;
+}
+
 static std::string parameterText(const Parameter& parameter) {
   std::string text = "param " + nameText('%', parameter.name) + " : " + toString(parameter.type);
   if (parameter.role == ParameterRole::frozen) text += " frozen";
   if (parameter.role == ParameterRole::state) text += " state";
+  if (const auto& derived = parameter.derived) {
+    text += std::string(" derived ") + nameOf(derived->kind);
+    if (!derived->inputs.empty()) text += " " + toString(derived->inputs);
+    text += " of " + quoted(derived->of) + " " + toString(derived->source) + " axis " + std::to_string(derived->axis);
+  }
   const Reference& reference = parameter.reference;
   if (reference != Reference{}) {
     text += " from " + quoted(reference.file);
     if (reference.origin == ReferenceOrigin::externalData) text += " of " + quoted(reference.model);
     text += " at " + std::to_string(reference.offset) + " length " + std::to_string(reference.length);
-    if (reference.stored != parameter.type.shape) text += " stored " + toString(reference.stored);
+    if (reference.stored != sourceOf(parameter).shape) text += " stored " + toString(reference.stored);
     if (!reference.permutation.empty()) text += " permutation " + toString(reference.permutation);
   }
   return text + locationText(parameter.location);

@@ -4,6 +4,7 @@
 #include "EqualInitializers.h"
 #include "Initializers.h"
 #include "TensorReader.h"
+#include "Weights/Int8Records.h"
 #include "Weights/ModuleNames.h"
 #include "Weights/OwnInitializers.h"
 #include "pdc/Support/Names.h"
@@ -189,8 +190,10 @@ private:
 
 } // namespace
 
-Status pdc::writeStateDict(const std::string& model, const std::map<std::string, pdcrt::TensorRecord>& trained,
+Status pdc::writeStateDict(const std::string& model, const std::map<std::string, pdcrt::TensorRecord>& stored,
                            const std::string& out, Diagnostics& diags) {
+  const Int8Records records(stored);
+  const std::map<std::string, pdcrt::TensorRecord>& trained = records.whole();
   const Expected<OnnxFile> file = openWithOwnInitializers(
       model, [&](const std::string& name) { return trained.contains(name); }, diags);
   if (!file) return failure;

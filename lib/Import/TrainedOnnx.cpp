@@ -6,6 +6,7 @@
 #include "Operators.h"
 #include "ProgramOrder.h"
 #include "TensorReader.h"
+#include "Weights/Int8Records.h"
 #include "Weights/OwnInitializers.h"
 
 #include <algorithm>
@@ -212,8 +213,10 @@ private:
 
 } // namespace
 
-Status pdc::writeTrainedOnnx(const std::string& model, const std::map<std::string, pdcrt::TensorRecord>& trained,
+Status pdc::writeTrainedOnnx(const std::string& model, const std::map<std::string, pdcrt::TensorRecord>& stored,
                              const std::string& out, Diagnostics& diags) {
+  const Int8Records records(stored);
+  const std::map<std::string, pdcrt::TensorRecord>& trained = records.whole();
   const Expected<OnnxFile> file = openWithOwnInitializers(
       model, [&](const std::string& name) { return trained.contains(name); }, diags);
   if (!file) return failure;

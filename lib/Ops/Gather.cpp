@@ -128,6 +128,19 @@ std::vector<Value*> divideGather(const Operation& op, const Loops& loops, const 
   return sameWith(op, loops, division, operands, {{"rows", x[static_cast<std::size_t>(axis)]}}, b);
 }
 
+/// Rows of integers, each times its own scale. A table has no kept inputs.
+Value* gatherInt8(const Operation& op, const Int8Matrix& table, Builder& b) {
+  const auto picked = [&](Value* from) { return b.value("gather", {from, op.operand(1)}, op.attributes); };
+  const auto cast = [&](Value* value) { return b.value("cast", {value}, {{"to", std::string("f32")}}); };
+  Value *integers = picked(table.integers), *scales = picked(table.scales);
+  if (!integers || !scales) return nullptr;
+  Shape column = scales->type().shape;
+  column.push_back(1);
+  scales = b.value("reshape", {scales}, {{"shape", column}});
+  Value* const floats = cast(integers);
+  return scales && floats ? b.value("mul", {floats, scales}) : nullptr;
+}
+
 AttributeDef rowsAttribute() {
   return integer(
       "rows", 0,
@@ -181,6 +194,12 @@ PDC_OPS(Gather) {
           },
           .kernel =
               {.use = [](const Operation& op) { return kernelUse<pdcrt::Gather>("Gather", "forward", forwardOf(op)); }},
+          .rewrites = {.int8Use = [](const Operation& op, std::size_t i) -> std::optional<Int8Use> {
+                         if (i != 0 || op.attributes.getInt("axis") != 0 || op.attributes.getInt("rows") != 0)
+                           return std::nullopt;
+                         return Int8Use{};
+                       },
+                       .withInt8 = gatherInt8},
           .split = {.loops = [](const Operation& op) { return gatherLoops(op, false); },
                     .divide = [](const Operation& op, const Loops& loops, const Division& division,
                                  const std::vector<Value*>& operands,

@@ -298,7 +298,18 @@ OpDef linearDef() {
                    .makeGap = makeGap,
                    .adaptable = [](const Operation& op) -> std::optional<AdaptableMatrix> {
                      return AdaptableMatrix{.outputsFirst = op.attributes.get<bool>("transposed")};
-                   }},
+                   },
+                   .int8Use = [](const Operation& op, std::size_t i) -> std::optional<Int8Use> {
+                     if (i != 1) return std::nullopt;
+                     return Int8Use{.axis = 1 - inputAxis(op), .rounded = 0};
+                   },
+                   .withInt8 =
+                       [](const Operation& op, const Int8Matrix& w, Builder& b) {
+                         std::vector<Value*> operands = {op.operand(0), w.integers,   w.scales,
+                                                         w.kept,        w.keptInputs, op.operand(2)};
+                         while (!operands.back()) operands.pop_back();
+                         return b.value("linear_int8", operands, {{"alpha", w.alpha}});
+                       }},
       .split = {.loops = loopsOfForward},
       .usage = {.initialValues = asLayer([](const Operation& op) { return lastOf(operandType(op, 0)); })},
       .reference = reference([]<class T>(ReferenceContext& c) {

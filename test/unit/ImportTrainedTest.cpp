@@ -152,6 +152,36 @@ TEST(ImportTrained, WritesBothCopiesOfAMatrixThatWasTrainedAsOne) {
   EXPECT_EQ(weightsOf(written.model)["onnx::MatMul_7"], (std::vector<float>{7, 7, 7, 7, 7, 8}));
 }
 
+// Rows of w are columns of the integers' matrix, of which input 1 keeps its own values.
+TEST(ImportTrained, MatricesOf8BitsAreThoseThatTheyStandFor) {
+  TemporaryFolder folder;
+  ModelMaker maker = decoratedModel();
+  maker.write(folder / "m.onnx");
+  const std::vector<std::int8_t> integers = {1, -2, 127, 4, 5, -6};
+  const std::vector<std::int32_t> places = {1};
+  Checkpoint checkpoint;
+  checkpoint.trained["w.T.int8"] = {"w.T.int8", ElementType::i8, {3, 2}, std::as_bytes(std::span(integers))};
+  checkpoint.add("w.T.scale", {3}, {1, 0.5, 2});
+  checkpoint.add("w.T.kept", {1, 3}, {0.25, 0.75, 1.25});
+  checkpoint.trained["w.T.kept_inputs"] = {"w.T.kept_inputs", ElementType::i32, {1}, std::as_bytes(std::span(places))};
+  Written written = writeTrained(folder, checkpoint.trained);
+  ASSERT_TRUE(written.ok) << written.messages;
+  EXPECT_EQ(weightsOf(written.model)["w"], (std::vector<float>{1, 63.5, 10, 0.25, 0.75, 1.25}));
+  // As they lie there.
+  Checkpoint straight;
+  straight.trained["w.int8"] = {"w.int8", ElementType::i8, {2, 3}, std::as_bytes(std::span(integers))};
+  straight.add("w.scale", {2}, {2, 1});
+  written = writeTrained(folder, straight.trained);
+  ASSERT_TRUE(written.ok) << written.messages;
+  EXPECT_EQ(weightsOf(written.model)["w"], (std::vector<float>{2, -4, 254, 4, 5, -6}));
+  // A matrix that the model lacks is one that was not trained here.
+  straight.trained["v.int8"] = straight.trained["w.int8"];
+  straight.add("v.scale", {2}, {2, 1});
+  written = writeTrained(folder, straight.trained);
+  EXPECT_FALSE(written.ok);
+  EXPECT_EQ(written.messages, "v: was trained, but is no initializer of the model");
+}
+
 TEST(ImportTrained, GivesMergedParametersInitializersOfTheirOwn) {
   TemporaryFolder folder;
   ModelMaker maker = smallModel();

@@ -134,6 +134,45 @@ TEST(Safetensors, RefusesEveryTruncation) {
   }
 }
 
+TEST(Safetensors, ValuesAreAskedForOneAfterTheOther) {
+  const std::string path = temporary("given.safetensors"), whole = temporary("whole.safetensors");
+  const std::vector<float> floats = {1, 2, 3};
+  const std::vector<std::int8_t> bytes = {4, 5};
+  std::vector<TensorRecord> records = {{"b", Element::i8, {2}, {}}, {"f", Element::f32, {3}, {}}};
+  std::vector<std::byte> room;
+  std::vector<std::size_t> asked;
+  const auto give = [&](std::size_t i, std::span<const std::byte>& values) {
+    asked.push_back(i);
+    const auto from = i == 0 ? std::as_bytes(std::span(bytes)) : std::as_bytes(std::span(floats));
+    room.assign(from.begin(), from.end()); // where the last ones were
+    values = room;
+    return Status();
+  };
+  ASSERT_TRUE(writeSafetensors(path, records, give));
+  EXPECT_EQ(asked, (std::vector<std::size_t>{1, 0})) << "the widest elements come first";
+  records[0].values = std::as_bytes(std::span(bytes)), records[1].values = std::as_bytes(std::span(floats));
+  ASSERT_TRUE(writeSafetensors(whole, records));
+  std::string given, written;
+  ASSERT_TRUE(readText(path, given));
+  ASSERT_TRUE(readText(whole, written));
+  EXPECT_EQ(given, written);
+}
+
+TEST(Safetensors, WhatCannotBeGivenLeavesTheFileThatWasThere) {
+  const std::string path = temporary("kept.safetensors");
+  const std::vector<float> floats = {1, 2, 3};
+  const TensorRecord record{"f", Element::f32, {3}, std::as_bytes(std::span(floats))};
+  ASSERT_TRUE(writeSafetensors(path, std::span(&record, 1)));
+  std::string before, after;
+  ASSERT_TRUE(readText(path, before));
+  const Status status = writeSafetensors(path, std::span(&record, 1), [](std::size_t, std::span<const std::byte>&) {
+    return Status(Exit::badData, "it has moved");
+  });
+  EXPECT_EQ(status.message(), "it has moved");
+  ASSERT_TRUE(readText(path, after));
+  EXPECT_EQ(before, after);
+}
+
 TEST(Safetensors, RefusesToWriteWhatDoesNotFit) {
   const float values[4] = {};
   const TensorRecord wrong = {"w", Element::f32, {5}, std::as_bytes(std::span(values))};

@@ -167,6 +167,7 @@ static std::vector<RunPipeline> pipelinesOfPdc() {
           {"Once for each `--loss`", {{"add-loss", {}}}},
           {"After the losses", afterLossesSteps()},
           {"Once for each `--lora`", {{"add-lora", {}}}},
+          {"With `--quantize`", {{"quantize-frozen", {}}}},
           {"To make a training step", trainingSteps(low)},
           {"For the target", layoutSteps(low)},
           {"Once the plan is known", {splitStep({})}},

@@ -9,10 +9,12 @@
 //    "kernels": [{"kernel": "Conv2d{.input = {8, 64, 56, 56}, …}", "method": "forward", "algorithm": "winograd", "ms":
 //    6.8}, …]}
 //
-// Of a GPU also "clock_mhz", "reserved_bytes" and, of each kernel, "workspace_bytes".
+// Where data was looked at, also "kept_inputs": {"h.0.mlp.c_fc.weight": [3, 77], …}. Of a GPU also "clock_mhz",
+// "reserved_bytes" and, of each kernel, "workspace_bytes".
 #pragma once
 
 #include "pdc/Analysis/KernelTimes.h"
+#include "pdc/IR/KeptInputs.h"
 #include "pdc/IR/OpDef.h"
 #include "pdc/IR/Target.h"
 #include "pdc/Plan/Cluster.h"
@@ -64,6 +66,8 @@ struct Profile {
   double dataMs = 0;   ///< reading the samples of a minibatch: of the first group that uses them, if nobody reads ahead
   std::optional<LinkProfile> link; ///< where it was measured
   std::vector<KernelTime> kernels; ///< where it was measured: what decides between algorithms
+  /// Where data was looked at: by frozen weights of 8 bits, the inputs that they keep in f32, ascending.
+  KeptInputs keptInputs = {};
 };
 
 std::string toJson(const Profile& profile);

@@ -30,8 +30,12 @@ struct CompileOptions {
   std::string reset;                                      ///< names of parameters that do though they have some
   std::vector<std::map<std::string, std::string>> losses; ///< options of add-loss; none: the model's own
   std::vector<std::map<std::string, std::string>> lora;   ///< options of add-lora; none: no adapters
-  pdcrt::Training training;                               ///< optimizer; batch and loss are filled in
-  std::string metric; ///< accuracy, top5, perplexity, mse, none; empty: what suits the loss
+  std::map<std::string, std::string> quantize;            ///< options of quantize-frozen
+  bool quantizes = false;                                 ///< frozen weights become integers of 8 bits
+  std::string calibrate;                                  ///< data that says which inputs they keep in f32
+  std::int64_t calibrateBatches = 8;
+  pdcrt::Training training; ///< optimizer; batch and loss are filled in
+  std::string metric;       ///< accuracy, top5, perplexity, mse, none; empty: what suits the loss
 
   std::int64_t devices = 1; ///< 0: as many as the schedule file has ranks
   std::string clusterFile;  ///< instead of `devices`
@@ -67,6 +71,10 @@ Status parseOptimizer(const std::string& text, pdcrt::Training& training, Diagno
 Status parseLoss(const std::string& text, std::vector<std::map<std::string, std::string>>& losses, Diagnostics& diags);
 /// "rank=8,alpha=16,targets=c_attn|c_proj,dropout=0.05": appends to `lora`.
 Status parseLora(const std::string& text, std::vector<std::map<std::string, std::string>>& lora, Diagnostics& diags);
+/// "int8,alpha=6,match=REGEX"; commas in the expression are its own.
+Status parseQuantize(const std::string& text, CompileOptions& options, Diagnostics& diags);
+/// "DATA,batches=8"
+Status parseCalibrate(const std::string& text, CompileOptions& options, Diagnostics& diags);
 /// "cosine,period=2000,warmup=100"
 Status parseLearningRateSchedule(const std::string& text, pdcrt::LearningRateSchedule& schedule, Diagnostics& diags);
 /// "REGEX:lr=0.1,weight_decay=0": appends to `groups`.

@@ -14,6 +14,7 @@
 
 #include "pdc/IR/Adapter.h"
 #include "pdc/IR/Attributes.h"
+#include "pdc/IR/DerivedValues.h"
 #include "pdc/IR/InitialValues.h"
 #include "pdc/IR/Loops.h"
 #include "pdc/IR/Type.h"
@@ -69,6 +70,8 @@ struct Parameter {
   /// What the module that was exported calls it, where that is not the one name `name`: renamed, or tied.
   std::vector<std::string> moduleNames = {};
   bool isTransposeOfModule = false; ///< a matrix; the module has its transpose
+  /// Reference, or draw, are of another parameter, from which the values are computed.
+  std::optional<DerivedValues> derived = {};
 };
 
 class Value {
@@ -223,6 +226,8 @@ public:
   Value* addInput(Type type, const std::string& name, InputKind kind = InputKind::data);
   /// The value that stands for `parameter` in this graph; made on first use. Its name is the parameter's.
   Value* parameterValue(Parameter& parameter);
+  /// Removes the value of a parameter, which nobody uses any more.
+  void eraseParameterValue(Value* value);
   /// Parameters that have a value here, in order of their first use.
   const std::vector<Value*>& parameterValues() const { return parameterValues_; }
 
@@ -280,6 +285,8 @@ struct Module {
   Graph* findGraph(const std::string& graphName) const;
   Parameter* findParameter(const std::string& parameterName) const;
   Parameter* addParameter(Parameter parameter);
+  /// Removes a parameter that has a value in no graph.
+  void eraseParameter(const Parameter* parameter);
 };
 
 } // namespace pdc

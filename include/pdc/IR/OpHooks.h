@@ -101,6 +101,20 @@ struct AdaptableMatrix {
   bool outputsFirst = true; ///< it is [outputs, inputs], and not [inputs, outputs]
 };
 
+/// A frozen matrix as integers of 8 bits [rows, size], one scale per row, and the values in f32 [count, rows] at the
+/// places `keptInputs` of each row; the last two may be null.
+struct Int8Matrix {
+  std::size_t operand = 0; ///< of the operation that reads the matrix
+  Value *integers = nullptr, *scales = nullptr, *kept = nullptr, *keptInputs = nullptr;
+  double alpha = 6; ///< what is multiplied by it is an outlier from here on (linear_int8)
+};
+
+/// How an operation would read an Int8Matrix.
+struct Int8Use {
+  int axis = 0;                            ///< of the matrix of f32, along which the rows lie
+  std::optional<std::size_t> rounded = {}; ///< the operand that is rounded, whose last axis runs along each row
+};
+
 /// Asked by passes: how an operation is rewritten.
 struct OpRewrites {
   /// Makes an operation that recomputes result 0 of a forward operation, with the same bits, in one pass over its
@@ -131,6 +145,10 @@ struct OpRewrites {
   /// Where an adapter of low rank fits (Hu et al. 2021): the sum of result 0 and of operand `input` times another
   /// matrix is the operation with another weight. Null, or nothing: nowhere.
   std::function<std::optional<AdaptableMatrix>(const Operation&)> adaptable;
+  /// How the op would read operand i, a matrix, as integers; nothing: it cannot. Null: of no operand.
+  std::function<std::optional<Int8Use>(const Operation&, std::size_t i)> int8Use;
+  /// What the operation computes with the integers instead of that operand, instead of result 0.
+  std::function<Value*(const Operation&, const Int8Matrix&, Builder&)> withInt8;
 };
 
 /// What members carry out together: operand 0, which has the form `from`, in the form `to`. The operand `added`, where

@@ -15,6 +15,8 @@ namespace pdc {
 /// A parameter that the exporter merged with an equal one (PyTorch's Identity) and that was trained apart gets an
 /// initializer of its own; a matrix that it stored twice and that was trained as one is written twice.
 ///
+/// A frozen matrix in 8 bits, `W.int8` and `W.scale`, is written as the one that it stands for.
+///
 /// Otherwise inputs, outputs, nodes, names and metadata stay what they are, with one exception: what was exported in
 /// training mode is put into inference mode (BatchNormalization, Dropout), so that the file computes the function that
 /// was trained (docs/decisions/0004-trained-onnx.md). External data goes to one new file, OUT.data.

@@ -1,4 +1,4 @@
-// Regular expressions of flags that choose by name: --freeze, --train, --lora.
+// Regular expressions of flags that choose by name: --freeze, --train, --lora, --quantize.
 #pragma once
 
 #include "pdc/Support/Diagnostics.h"

@@ -1,9 +1,12 @@
 // Mixed precision for targets that have it.
 #pragma once
 
+#include "pdc/IR/KeptInputs.h"
 #include "pdc/Pass/Pass.h"
 
 #include <cstdint>
+#include <string>
+#include <vector>
 
 namespace pdc {
 
@@ -21,6 +24,29 @@ Status alignClasses(PassContext& context, double leastFlops);
 /// Before `differentiate`: attention that a fused kernel may compute takes rows in which heads lie beside each other,
 /// as they are before they are split for it, and gives such (OpRewrites::mergeHeads).
 Status mergeHeads(PassContext& context);
+
+/// --quantize=: which frozen weights become integers of 8 bits.
+struct QuantizeOptions {
+  double alpha = 6;  ///< of linear_int8
+  std::string match; ///< a regular expression that is searched for in names; empty: all that can be
+  /// By weights: inputs whose weights stay f32, ascending.
+  KeptInputs kept;
+};
+
+/// After `raise`, when all values are known to be stored or drawn, and before `differentiate`: frozen matrices of f32
+/// in
+/// @main that are read only by ops which know integers (OpRewrites::int8Use), all along one axis, become two
+/// parameters, NAME.int8 and NAME.scale (of columns NAME.T.int8 and NAME.T.scale), which are computed while weights are
+/// written. Errors: a trained matrix that `match` names, one that is read by something else, none at all.
+Status quantizeFrozen(PassContext& context, const QuantizeOptions& options);
+
+/// What is multiplied by a matrix that quantizeFrozen would take, and rounded for it.
+struct RoundedInput {
+  std::string matrix; ///< its name
+  Value* value = nullptr;
+};
+/// Those of @main of matrices that may keep inputs, in order of the matrices' first uses: tables may not.
+std::vector<RoundedInput> roundedInputs(const Graph& graph, const std::string& match);
 
 /// After `differentiate`: gradients in low precision that are read in f32 only are made in f32, where the op can (its
 /// attribute `wide`).

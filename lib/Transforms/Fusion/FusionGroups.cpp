@@ -67,7 +67,10 @@ bool Grouping::beginsGroup(const Operation& operation) const {
   for (const Value* operand : operation.operands()) {
     if (!operand) continue;
     const bool weights = !travelling_.contains(operand) && !(operand->definer() && isConstant(*operand->definer()));
-    if (weights && isFloat(operand->type().element) && (operand->type().rank() >= 2 || sendsNoMoreBefore(operation)))
+    const bool ofIntegers = operand->parameter() && operand->parameter()->derived; // and of their scales
+    if (weights && ofIntegers && operand->type().rank() >= 2) return true;
+    if (weights && !ofIntegers && isFloat(operand->type().element) &&
+        (operand->type().rank() >= 2 || sendsNoMoreBefore(operation)))
       return true;
     largest = std::max(largest, operand->type().elements());
   }

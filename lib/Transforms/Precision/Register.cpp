@@ -1,5 +1,6 @@
 // The passes of this room by name.
 #include "Rooms.h"
+#include "pdc/Support/JsonReader.h"
 #include "pdc/Transforms/Precision.h"
 
 #include <charconv>
@@ -28,7 +29,43 @@ static Status runAlignClasses(PassContext& context) {
   return alignClasses(context, least);
 }
 
+/// --quantize-frozen=alpha=6,match=REGEX
+static Status runQuantizeFrozen(PassContext& context) {
+  QuantizeOptions options;
+  if (const auto given = context.options.find("match"); given != context.options.end()) options.match = given->second;
+  if (const auto given = context.options.find("alpha"); given != context.options.end()) {
+    const std::string& text = given->second;
+    const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), options.alpha);
+    if (failed != std::errc() || end != text.data() + text.size() || !(options.alpha >= 0))
+      return context.diags.error({.file = context.module.file})
+                 .exit(ExitCode::usage)
+                 .help("write alpha=6, or alpha=inf")
+             << "alpha='" << text << "' is not a number >= 0";
+  }
+  if (const auto given = context.options.find("kept"); given != context.options.end()) {
+    Expected<JsonDocument> document = JsonDocument::parse(given->second, "--quantize-frozen=kept", context.diags);
+    if (!document) return failure;
+    options.kept = readKeptInputs(document->root());
+    if (!document->ok()) return failure;
+  }
+  return quantizeFrozen(context, options);
+}
+
 void pdc::registerPrecisionPasses(PassRegistry& registry) {
+  registry.add({.argument = "quantize-frozen",
+                .summary = "Makes integers of 8 bits of frozen weights",
+                .description =
+                    "A frozen matrix becomes two parameters, `W.int8` with one byte per weight and `W.scale` with a "
+                    "scale for each output or row of a table; `W.T.int8` and `W.T.scale`, where these are columns of "
+                    "W. `linear` becomes `linear_int8`, and `gather` one of "
+                    "integers, which are multiplied by their row's scale. Whoever reads the matrix must know "
+                    "integers (OpRewrites::int8Use), along one axis: a table that is the last layer's weights too "
+                    "is stored once. The values are computed while weights are written. Runs after `raise` and "
+                    "before `differentiate`.",
+                .options = {{"alpha", "inputs with larger values are multiplied in f32 (6)"},
+                            {"kept", "inputs that keep their weights in f32: {\"W\": [0, 3]}"},
+                            {"match", "a regular expression in names; default: every frozen weight that can be"}},
+                .run = runQuantizeFrozen});
   registry.add({.argument = "lower-precision",
                 .summary = "Computes products in bf16 or f16",
                 .description =

@@ -16,6 +16,7 @@
 #include "pdcrt/kernels/Gru.h"
 #include "pdcrt/kernels/LayerNorm.h"
 #include "pdcrt/kernels/Linear.h"
+#include "pdcrt/kernels/LinearInt8.h"
 #include "pdcrt/kernels/Lstm.h"
 #include "pdcrt/kernels/MatMul.h"
 #include "pdcrt/kernels/MaxPool2d.h"
@@ -199,6 +200,23 @@ inline std::size_t workspaceOf(const Linear::Options& o) {
   std::size_t copies = 0;
   for (const ProductSizes& sizes : productsOf(o)) copies = std::max(copies, paddedProduct(sizes, o.element).bytes);
   return std::max(productBytes + copies, partBytes(o.outputs, partsOfColumns(o.outputs, o.rows)));
+}
+/// Outputs of the gradient whose weights are floats at a time: 16 MiB of them.
+inline std::int64_t outputsAtOnce(const LinearInt8::Options& o) {
+  constexpr std::int64_t floats = 4 << 20, alignedTo = 64;
+  return std::min(o.outputs, std::max<std::int64_t>(1, floats / o.inputs / alignedTo) * alignedTo);
+}
+/// Forward: which inputs are outliers, scales and integers of the rows. Backward: the product's, then weights as
+/// floats, then some columns of the gradient.
+inline std::size_t workspaceOf(const LinearInt8::Options& o) {
+  if (o.inputs < 1) return 0;
+  const std::size_t forward = 3 * roundedUp(bytesOfFloats(o.inputs)) + roundedUp(bytesOfFloats(1)) +
+                              roundedUp(bytesOfFloats(o.rows)) +
+                              roundedUp(bytesOfFloats(o.rows * ((o.inputs + 3) / 4)));
+  const std::int64_t some = outputsAtOnce(o);
+  const std::size_t backward =
+      productBytes + roundedUp(bytesOfFloats(some * o.inputs)) + roundedUp(bytesOfFloats(some * o.rows));
+  return std::max(forward, backward) + workspaceAlignment;
 }
 /// The products', then gates and cells that nobody keeps, or the gradients of the state.
 inline std::size_t workspaceOf(const Lstm::Options& o) {

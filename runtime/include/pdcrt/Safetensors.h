@@ -6,6 +6,7 @@
 #include "pdcrt/View.h"
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <vector>
 
@@ -47,6 +48,14 @@ private:
   std::map<std::string, TensorRecord> tensors_;
   std::map<std::string, std::string> metadata_;
 };
+
+/// Gives the values of tensor i of a list, which are used before the next ones are asked for.
+using ValuesGiver = std::function<Status(std::size_t i, std::span<const std::byte>& values)>;
+
+/// Writes `tensors`, whose values are asked for one after the other, otherwise as the next one. An error of `valuesOf`
+/// is returned, and then nothing is written.
+Status writeSafetensors(const std::string& path, std::span<const TensorRecord> tensors, const ValuesGiver& valuesOf,
+                        const std::map<std::string, std::string>& metadata = {}, FileSum* sum = nullptr);
 
 /// Writes `tensors`, those with the widest elements first, so that each is aligned; atomically, and `sum` is that of
 /// the file (WriteFile.h).

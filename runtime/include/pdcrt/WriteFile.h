@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <sys/types.h>
@@ -40,6 +41,11 @@ FileSum extended(FileSum sum, std::span<const std::byte> bytes);
 Status writeAtomically(const std::string& path, std::span<const std::span<const std::byte>> parts,
                        FileSum* sum = nullptr);
 Status writeAtomically(const std::string& path, const std::string& text);
+/// Gives part i of what is written, which is used before the next one is asked for. An error ends the writing, and is
+/// returned.
+using PartGiver = std::function<Status(std::size_t i, std::span<const std::byte>& part)>;
+/// The same for parts that are made one after the other.
+Status writeAtomically(const std::string& path, std::size_t count, const PartGiver& partOf, FileSum* sum = nullptr);
 
 /// Whether writeAtomically() could write `path` now: tries it with a file beside it. Fails with Exit::cannotWrite.
 Status checkWritable(const std::string& path);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <set>
 #include <string_view>
 
@@ -123,36 +124,54 @@ const TensorRecord* SafetensorsFile::find(const std::string& name) const {
 
 Status writeSafetensors(const std::string& path, std::span<const TensorRecord> tensors,
                         const std::map<std::string, std::string>& metadata, FileSum* sum) {
+  const auto valuesOf = [&](std::size_t i, std::span<const std::byte>& values) {
+    values = tensors[i].values;
+    return Status();
+  };
+  return writeSafetensors(path, tensors, valuesOf, metadata, sum);
+}
+
+Status writeSafetensors(const std::string& path, std::span<const TensorRecord> tensors, const ValuesGiver& valuesOf,
+                        const std::map<std::string, std::string>& metadata, FileSum* sum) {
   constexpr std::size_t alignment = 8;
-  std::vector<TensorRecord> ordered(tensors.begin(), tensors.end());
-  std::stable_sort(ordered.begin(), ordered.end(), [](const TensorRecord& a, const TensorRecord& b) {
-    return bytesOf(a.element) > bytesOf(b.element);
+  std::vector<std::size_t> order(tensors.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return bytesOf(tensors[a].element) > bytesOf(tensors[b].element);
   });
   Json header = Json::object();
   if (!metadata.empty()) header["__metadata__"] = metadata;
-  std::vector<std::span<const std::byte>> parts(2); // length and header come first
+  std::vector<std::size_t> needs;
   std::size_t offset = 0;
-  for (const TensorRecord& tensor : ordered) {
+  for (std::size_t i : order) {
+    const TensorRecord& tensor = tensors[i];
     std::size_t need = bytesOf(tensor.element);
     for (std::int64_t dim : tensor.shape) need *= static_cast<std::size_t>(dim);
-    if (need != tensor.values.size())
-      return {Exit::cannotWrite, path + ": tensor '" + tensor.name + "' has " + std::to_string(tensor.values.size()) +
-                                     " bytes, its shape " + toString(tensor.shape) + " needs " + std::to_string(need)};
     if (header.contains(tensor.name)) return {Exit::cannotWrite, path + ": tensor '" + tensor.name + "' appears twice"};
     for (const TypeName& known : typeNames)
       if (known.element == tensor.element)
         header[tensor.name] = {
             {"dtype", known.name}, {"shape", tensor.shape}, {"data_offsets", {offset, offset + need}}};
-    parts.push_back(tensor.values);
+    needs.push_back(need);
     offset += need;
   }
   std::string text = header.dump();
   text.resize((text.size() + alignment - 1) / alignment * alignment, ' ');
   std::byte length[8];
   for (std::size_t i = 0; i < 8; ++i) length[i] = static_cast<std::byte>(text.size() >> (8 * i));
-  parts[0] = length;
-  parts[1] = std::as_bytes(std::span(text));
-  return writeAtomically(path, parts, sum);
+  const auto partOf = [&](std::size_t i, std::span<const std::byte>& part) -> Status {
+    if (i < 2) { // length and header come first
+      part = i == 0 ? std::span<const std::byte>(length) : std::as_bytes(std::span(text));
+      return {};
+    }
+    const TensorRecord& tensor = tensors[order[i - 2]];
+    if (Status status = valuesOf(order[i - 2], part); !status) return status;
+    if (part.size() == needs[i - 2]) return {};
+    return {Exit::cannotWrite, path + ": tensor '" + tensor.name + "' has " + std::to_string(part.size()) +
+                                   " bytes, its shape " + toString(tensor.shape) + " needs " +
+                                   std::to_string(needs[i - 2])};
+  };
+  return writeAtomically(path, order.size() + 2, partOf, sum);
 }
 
 } // namespace pdcrt

@@ -124,6 +124,14 @@ Status checkWritable(const std::string& path) {
 }
 
 Status writeAtomically(const std::string& path, std::span<const std::span<const std::byte>> parts, FileSum* sum) {
+  const auto partOf = [&](std::size_t i, std::span<const std::byte>& part) {
+    part = parts[i];
+    return Status();
+  };
+  return writeAtomically(path, parts.size(), partOf, sum);
+}
+
+Status writeAtomically(const std::string& path, std::size_t count, const PartGiver& partOf, FileSum* sum) {
   const std::string temporary = temporaryOf(path);
   const int file = fileCalls.open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (file < 0) return cannotWrite(path, errno);
@@ -131,17 +139,22 @@ Status writeAtomically(const std::string& path, std::span<const std::span<const 
   int reason = 0;
   // In pieces that the cache still holds for the second look.
   constexpr std::size_t piece = 1 << 18;
-  for (std::span<const std::byte> part : parts)
-    for (; reason == 0 && !part.empty(); part = part.subspan(std::min(piece, part.size()))) {
+  Status given;
+  for (std::size_t i = 0; i < count && given && reason == 0; ++i) {
+    std::span<const std::byte> part;
+    given = partOf(i, part);
+    for (; given && reason == 0 && !part.empty(); part = part.subspan(std::min(piece, part.size()))) {
       const std::span<const std::byte> next = part.first(std::min(piece, part.size()));
       if (sum) *sum = extended(*sum, next);
       reason = writeAll(file, next);
     }
-  if (reason == 0 && fileCalls.fsync(file) != 0) reason = errno;
+  }
+  if (given && reason == 0 && fileCalls.fsync(file) != 0) reason = errno;
   if (fileCalls.close(file) != 0 && reason == 0) reason = errno;
-  if (reason == 0 && fileCalls.rename(temporary.c_str(), path.c_str()) != 0) reason = errno;
-  if (reason == 0) return {};
+  if (given && reason == 0 && fileCalls.rename(temporary.c_str(), path.c_str()) != 0) reason = errno;
+  if (given && reason == 0) return {};
   fileCalls.unlink(temporary.c_str());
+  if (!given) return given;
   return cannotWrite(path, reason);
 }
 

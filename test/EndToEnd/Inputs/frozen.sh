@@ -7,7 +7,7 @@ rm -rf "$WORK"
 . "$SOURCE/test/EndToEnd/Inputs/common.sh"
 model=$WORK/model.onnx
 optimizer=adam,lr=0.01 generate tuned --replicas=1,1,1,1 \
-  --freeze='^(wte|wpe|block0|block1[.](q|k|v|project|up|down|norm2)[.])'
+  --freeze='^(wte|wpe|block0|block1[.](q|k|v|project|up|down|norm2)[.])' ${FLAGS:-}
 build tuned
 train tuned weights --steps 20 --seed 3
 "$PYTHON" "$SOURCE/test/EndToEnd/Inputs/frozen_once.py" "$WORK/tuned" "$WORK/weights" ||

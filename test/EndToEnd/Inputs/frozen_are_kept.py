@@ -1,4 +1,4 @@
-"""frozen_are_kept.py MODEL.onnx WEIGHTS: names the parameters that the exported weights have changed, and those that several stages
+"""frozen_are_kept.py MODEL.onnx WEIGHTS: names the parameters of the model that the exported weights have changed, and those that several stages
 have, whose copies must be the same."""
 import pathlib
 import sys
@@ -13,5 +13,5 @@ for name, values in sorted(copies.items()):
     if len(set(values)) > 1:
         sys.exit(f"the copies of {name} differ")
 before = {weight.name: numpy_helper.to_array(weight).tobytes() for weight in onnx.load(sys.argv[1]).graph.initializer}
-print("changed:", *sorted(name for name in copies if copies[name][0] != before[name]))
+print("changed:", *sorted(name for name in copies if name in before and copies[name][0] != before[name]))
 print("in several stages:", *sorted(name for name in copies if len(copies[name]) > 1))

@@ -37,7 +37,7 @@ for number, slots, versions in (map(int, stage) for stage in stages):
     block = {name: int(size) for name, size in
              re.findall(r"\.(\w+) = (\d+)", re.search(r"\.bytes = \{(.*?)\}", source, re.S)[1])}
     rows = {name: trained == "true" for name, trained in
-            re.findall(r'^    \{"([^"]+)", Element::f32, \{[\d, ]*\}, \d+, \d+, (true|false)', source, re.M)}
+            re.findall(r'^    \{"([^"]+)", Element::\w+, \{[\d, ]*\}, \d+, \d+, (true|false)', source, re.M)}
     tensors = header(weights / f"stage{number}.safetensors")
     size = {name: padded(tensors[name]["data_offsets"][1] - tensors[name]["data_offsets"][0]) for name in rows}
     frozen = sum(size[name] for name in rows if not rows[name])
