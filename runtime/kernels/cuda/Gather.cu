@@ -121,8 +121,8 @@ template <class Index>
 void gatherAny(Stream& q, const Gather::Options& o, const void* x, const Index* indices, void* y,
                std::size_t elementBytes) {
   const auto as = [&]<class T>(T) {
-    launchLoop(q, "gather", gatherRows<T, Index>, o.outer * o.count * o.inner, sizesOf(o), rowsOf(o, q), static_cast<const T*>(x),
-               indices, static_cast<T*>(y));
+    launchLoop(q, "gather", gatherRows<T, Index>, o.outer * o.count * o.inner, sizesOf(o), rowsOf(o, q),
+               static_cast<const T*>(x), indices, static_cast<T*>(y));
   };
   switch (elementBytes) {
   case 1: return as(std::uint8_t());

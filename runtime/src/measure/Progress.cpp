@@ -148,29 +148,14 @@ void Progress::finish() {
   if (metrics_) std::fflush(metrics_);
 }
 
-Status Progress::measured(std::span<const MeasuredStage> stages) {
+Status Progress::memory(std::span<const MeasuredStage> stages) {
   constexpr double mebibyte = 1 << 20;
   for (const MeasuredStage& stage : stages) {
     const std::string name = "memory/stage" + std::to_string(stage.host.stage) + "_replica" +
                              std::to_string(stage.host.replica) + "_rank" + std::to_string(stage.rank);
     events_.scalar(name + "_arena_MiB", lastStepTold(), static_cast<double>(stage.arenaBytes) / mebibyte);
     events_.scalar(name + "_process_peak_MiB", lastStepTold(), static_cast<double>(stage.peakBytes) / mebibyte);
-    if (metrics_)
-      std::fputs((nlohmann::ordered_json({{"rank", stage.rank},
-                                          {"stage", stage.host.stage},
-                                          {"replica", stage.host.replica},
-                                          {"member", stage.member},
-                                          {"minibatches", stage.minibatches},
-                                          {"arena_bytes", stage.arenaBytes},
-                                          {"process_peak_bytes", stage.peakBytes},
-                                          {"sent_bytes", stage.bytesSent},
-                                          {"team_bytes", stage.teamBytes}})
-                      .dump() +
-                  "\n")
-                     .c_str(),
-                 metrics_);
   }
-  if (metrics_) std::fflush(metrics_);
   if (Status status = events_.flush(); !status) return status;
   return unwritten_;
 }

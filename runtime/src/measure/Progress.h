@@ -51,9 +51,8 @@ public:
   void leaveOut(double seconds);
   /// Ends the progress line.
   void finish();
-  /// Memory and bytes of the stages, at the end of the run, for metrics and TensorBoard. Fails with Exit::cannotWrite
-  /// where curves were lost.
-  Status measured(std::span<const MeasuredStage> stages);
+  /// Memory of the stages, at the end of the run, for TensorBoard. Fails with Exit::cannotWrite where curves were lost.
+  Status memory(std::span<const MeasuredStage> stages);
 
   /// Seconds per minibatch from a fifth of the run on; 0 before there are two steps.
   double secondsPerMinibatch() const;

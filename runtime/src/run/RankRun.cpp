@@ -336,7 +336,7 @@ Status RankRun::measure() {
   if (rank_ != 0) return control_.flush() ? Status() : transport_.failure();
   const Places places(files_.schedule);
   if (!waitFor([&] { return statistics_.size() == places.hostCount(); })) return transport_.failure();
-  complain(progress_->measured(statistics_));
+  complain(progress_->memory(statistics_));
   if (!options_.traceFile.empty()) complain(Trace::join(options_.traceFile, places.ranks()));
   std::fputs(summaryOf(files_, {.stages = statistics_,
                                 .secondsPerMinibatch = secondsPerMinibatch_,

@@ -41,6 +41,9 @@ Status readPlan(const std::string& file, const Json& plan, RunFiles& files) {
                                    numberOr0(stage, "weight_gradient_ms"),
                                numberOr0(stage, "memory_bytes"), numberOr0(stage, "team_bytes")});
   }
+  if (const auto tensors = plan.find("tensors"); tensors != plan.end() && tensors->is_array())
+    files.encodesEdges = std::any_of(tensors->begin(), tensors->end(),
+                                     [](const Json& tensor) { return tensor.is_object() && tensor.contains("codec"); });
   files.timeMs = numberOr0(plan, "time_ms");
   if (auto hash = plan.find("model_hash"); hash != plan.end() && hash->is_string())
     files.modelHash = hash->get<std::string>();

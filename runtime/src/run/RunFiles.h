@@ -28,7 +28,8 @@ struct RunFiles {
   Schedule schedule;
   Training training; ///< with what flags override
   std::vector<PredictedStage> predicted;
-  double timeMs = 0; ///< predicted per minibatch of the pipeline
+  bool encodesEdges = false; ///< tensors cross between stages encoded
+  double timeMs = 0;         ///< predicted per minibatch of the pipeline
   std::string modelHash;
   std::string adapters;    ///< what adapters.json says, as it is; empty: there is none
   std::uint64_t hash = 0;  ///< of plan, schedule, training and flags: every rank must have the same

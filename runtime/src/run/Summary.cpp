@@ -93,6 +93,11 @@ std::string summaryOf(const RunFiles& files, const MeasuredRun& run) {
         "pipeline: " + (files.timeMs > 0 ? fixed(files.timeMs, 3) + " ms per minibatch predicted, " : std::string()) +
         fixed(run.secondsPerMinibatch * 1e3, 3) + " ms measured\n";
   text += teamTraffic(files, stages);
+  std::map<int, std::uint64_t> sent; // by rank
+  for (const MeasuredStage& stage : stages) sent[stage.rank] = stage.bytesSent;
+  for (const auto& [rank, bytes] : sent)
+    if (files.encodesEdges)
+      text += "rank " + std::to_string(rank) + " has sent " + std::to_string(bytes) + " bytes, with encoded edges\n";
   std::int64_t other = 0;
   for (const MeasuredStage& stage : stages) other = std::max(other, stage.otherBytes);
   if (other > 0)

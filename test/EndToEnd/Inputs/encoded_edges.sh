@@ -21,7 +21,7 @@ run() {
 run exact exact "$WORK/exact/out/pipeline" --threads
 run int8 threads "$WORK/int8/out/pipeline" --threads
 run int8 mpi mpirun --oversubscribe -n 2 "$WORK/int8/out/pipeline"
-check bytes "$WORK/int8/plan.json" "$WORK/threads.jsonl" 30 3
+check bytes "$WORK/int8/plan.json" "$WORK/threads.log" 30 3
 check losses "$WORK/threads.jsonl" "$WORK/mpi.jsonl" 0
 python3 "$SOURCE/test/EndToEnd/Inputs/same_tensors.py" "$WORK/threads" "$WORK/mpi" || fail "threads and MPI have other weights"
 check losses "$WORK/exact.jsonl" "$WORK/threads.jsonl" 1e-3
