@@ -3,6 +3,7 @@
 
 #include "EqualInitializers.h"
 #include "TensorReader.h"
+#include "Weights/Int8Records.h"
 #include "Weights/ModuleNames.h"
 #include "Weights/OwnInitializers.h"
 #include "pdc/Import/StateDict.h"
@@ -322,7 +323,8 @@ Status pdc::writeMerged(Status (*write)(const std::string& model, const TrainedT
                                         Diagnostics& diags),
                         const std::string& model, const TrainedTensors& trained, const AdapterRecord& record,
                         const std::string& out, Diagnostics& diags) {
+  const Int8Records records(trained);
   std::deque<std::vector<std::byte>> made;
-  const Expected<TrainedTensors> merged = mergeAdapters(model, trained, record, made, diags);
+  const Expected<TrainedTensors> merged = mergeAdapters(model, records.whole(), record, made, diags);
   return merged ? write(model, *merged, out, diags) : Status(failure);
 }

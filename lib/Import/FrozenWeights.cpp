@@ -5,6 +5,8 @@
 #include "Weights/OwnInitializers.h"
 #include "pdcrt/Checkpoint.h"
 
+#include <set>
+
 using namespace pdc;
 
 Status pdc::takeFrozen(const std::string& model, const std::map<std::string, pdcrt::FileSum>& sums,
@@ -18,6 +20,8 @@ Status pdc::takeFrozen(const std::string& model, const std::map<std::string, pdc
   TensorReader reader(*file, diags, /*elementsMayLack=*/true);
   std::map<std::string, int> initializers;
   for (int i = 0; i < file->graph().initializer_size(); ++i) initializers[file->graph().initializer(i).name()] = i;
+  std::set<std::string> inputs;
+  for (const onnx::ValueInfoProto& input : file->graph().input()) inputs.insert(input.name());
   const char* help = "name the folder that the run was started from: --base=DIR";
   for (const auto& [name, sum] : sums) {
     const Location where{.file = model, .node = name};
@@ -32,8 +36,11 @@ Status pdc::takeFrozen(const std::string& model, const std::map<std::string, pdc
       if (!tensor) return failure;
       record = {name, stored->type.element, stored->type.shape,
                 made.emplace_back(tensor->bytes().begin(), tensor->bytes().end())};
+    } else if (inputs.contains(name)) {
+      continue; // the run bound it to a file
     } else {
-      continue; // an input that the run bound to a file
+      return diags.error(where).help(help)
+             << "was frozen, and the model has no such weight: --quantize makes others of it";
     }
     if (const pdcrt::FileSum own = pdcrt::extended({}, record.values); own != sum)
       return diags.error(where).help(help)

@@ -56,7 +56,8 @@ Expected<TrainedTensors> mergeAdapters(const std::string& model, const TrainedTe
 /// "DIR" and "PREFIX" of "DIR,strip=PREFIX".
 std::pair<std::string, std::string> folderAndStrip(const std::string& text);
 
-/// Writes with `write`, which is writeTrainedOnnx or writeStateDict, what mergeAdapters makes of `trained`.
+/// Writes with `write`, which is writeTrainedOnnx or writeStateDict, what mergeAdapters makes of `trained`. Matrices in
+/// 8 bits, `W.int8` and `W.scale`, are those that they stand for, with which the adapters were trained.
 Status writeMerged(Status (*write)(const std::string& model, const TrainedTensors& trained, const std::string& out,
                                    Diagnostics& diags),
                    const std::string& model, const TrainedTensors& trained, const AdapterRecord& record,
