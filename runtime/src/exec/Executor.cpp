@@ -105,11 +105,6 @@ Status Executor::refreshTied() {
   return {};
 }
 
-/// Where the run has an order, what the members of a team do together while they compute has its place in it.
-Status Executor::takeTurn(const Action& action) {
-  return turn_.take(followed_ ? followed_->turn(action) : -1);
-}
-
 HostedStage& Executor::hostedStage(int stage) {
   for (HostedStage& hosted : hosted_)
     if (hosted.host.stage == stage) return hosted;
@@ -241,7 +236,7 @@ Status Executor::forward(HostedStage& hosted, const Action& action) {
             "compile with --updates=late"};
   Call call = callFor(hosted, action.index);
   call.weights = hosted.versions.at(slot.version);
-  if (Status status = takeTurn(action); !status) return status;
+  if (Status status = turn_.take(followed_, action); !status) return status;
   run("forward", hosted.stage->forward, hosted, call);
   turn_.give();
 
@@ -272,7 +267,7 @@ Status Executor::backward(HostedStage& hosted, const Action& action) {
   if (Status status = hosted.tied.choose(action.index, action); !status) return status;
   Call call = callFor(hosted, action.index);
   call.weights = hosted.versions.at(version);
-  if (Status status = takeTurn(action); !status) return status;
+  if (Status status = turn_.take(followed_, action); !status) return status;
   if (action.kind != ActionKind::backwardWeight)
     if (Status status = runHalf(hosted, action, update, call, /*withInput=*/true); !status) return status;
   if (action.kind != ActionKind::backwardInput)
@@ -299,7 +294,7 @@ Status Executor::evaluateOne(HostedStage& hosted, const Action& action) {
   Call call = callFor(hosted, action.index);
   call.weights = hosted.versions.at(hosted.versions.newest());
   if (Status status = readData(hosted, action.index, call.frame.slot, evaluationData_); !status) return status;
-  if (Status status = takeTurn(action); !status) return status;
+  if (Status status = turn_.take(followed_, action); !status) return status;
   run("evaluate", hosted.stage->evaluate, hosted, call);
   turn_.give();
   return tellPredictions(hosted, action, call.frame.slot);

@@ -98,7 +98,6 @@ private:
 
   // Runs.
   Status follow(StartOrder& order, bool evaluation);
-  Status takeTurn(const Action& action);
   Status refreshTied();
   Status execute(const Action& action);
   Status compute(HostedStage& hosted, const Action& action);

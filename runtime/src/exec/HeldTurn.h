@@ -3,6 +3,7 @@
 #pragma once
 
 #include "Posting.h"
+#include "machine/StartOrder.h"
 
 #include <cstdint>
 #include <utility>
@@ -14,11 +15,12 @@ public:
   /// `posting` outlives the object.
   explicit HeldTurn(Posting& posting) : posting_(posting) {}
 
-  /// Sleeps until all that comes before `turn` has been started. -1: there is none to wait for.
-  Status take(std::int64_t turn) {
-    held_ = turn;
-    if (turn < 0) return {};
-    taking_.turn = turn;
+  /// Sleeps until all that comes before the action in `order` has been started. Where there is no order (null), or the
+  /// action has no turn, there is nothing to wait for.
+  Status take(const StartOrder* order, const Action& action) {
+    held_ = order ? order->turn(action) : -1;
+    if (held_ < 0) return {};
+    taking_.turn = held_;
     posting_.post(taking_);
     return posting_.waitFor(taking_); // and so the giving before it is complete
   }
