@@ -148,7 +148,7 @@ private:
     return inputs;
   }
 
-  /// Of a matrix that is used several times, an input counts once.
+  /// An input of a matrix that is used several times counts once.
   void countOutliers(const InterpreterResult& result) {
     std::map<std::string, std::vector<bool>> outliers;
     for (std::size_t i = 0; i < matrices_.size(); ++i) {

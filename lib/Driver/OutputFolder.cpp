@@ -115,7 +115,7 @@ class ValuesReader {
 public:
   explicit ValuesReader(Diagnostics& diags) : diags_(diags) {}
 
-  /// Of type `parameter.type`; valid until the next call.
+  /// The values have the type `parameter.type`, and are valid until the next call.
   Expected<std::span<const std::byte>> valuesOf(const Parameter& parameter) {
     if (!parameter.derived) return storedOf(parameter);
     Parameter source = parameter;

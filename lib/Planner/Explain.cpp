@@ -266,7 +266,7 @@ std::vector<Alternative> pdc::runnersUp(const CostGraph& graph, const Cluster& c
                         nodes <= quick && cluster.deviceCount() <= quick && nodes * cluster.deviceCount() <= quick);
 }
 
-/// Of a tensor alone: encoded, it takes less of a link, and more of the devices at both ends.
+/// A tensor that is encoded takes less of a link, and more of the devices at both ends. Each is seen by itself.
 static std::vector<CodedEdge> edgesOf(const CostGraph& graph, const Plan& plan) {
   std::vector<CodedEdge> edges;
   for (std::size_t i = 0; i < graph.tensors.size(); ++i) {

@@ -15,7 +15,7 @@ inline constexpr float largest = 127.0f;
 /// So many products of two such integers fit into a sum of 32 bits.
 inline constexpr std::int64_t productsIn32Bits = 2147483647 / (127 * 127);
 
-/// Of a row whose largest absolute value is `max`, which is finite.
+/// The scale of a row whose largest absolute value is `max`, which is finite.
 inline float scaleOf(float max) {
   return max / largest;
 }
