@@ -3,7 +3,6 @@
 #include "ImportModels.h"
 #include "pdc/Import/TrainedOnnx.h"
 
-#include <cstring>
 #include <deque>
 
 using namespace pdc;
@@ -44,7 +43,8 @@ Written writeTrained(const TemporaryFolder& folder, const Trained& trained) {
 
 std::vector<float> floatsOf(const std::string& bytes) {
   std::vector<float> values(bytes.size() / sizeof(float));
-  std::memcpy(values.data(), bytes.data(), bytes.size());
+  // A tensor whose elements lie in float_data has no bytes, and memcpy takes no null pointer.
+  std::copy(bytes.begin(), bytes.end(), reinterpret_cast<char*>(values.data()));
   return values;
 }
 
