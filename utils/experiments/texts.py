@@ -35,17 +35,24 @@ def samples(numbers, time):
     return [(numbers[i:i + time], numbers[i + 1:i + time + 1]) for i in range(0, len(numbers) - time, time)]
 
 
-def write(folder, count, time, licences=LICENCES):
-    """Training and test sets; returns how many samples each has."""
-    texts = [path.read_text(encoding="utf-8", errors="replace") for path in sorted(licences.iterdir()) if not path.is_symlink()]
-    pairs = samples(numbered(words_of("\n".join(texts)), count), time)
+def write_samples(folder, numbers, time):
+    """Training and test sets of a text's numbers; returns how many samples each has."""
+    pairs = samples(numbers, time)
     sets = {"train": [pair for i, pair in enumerate(pairs) if i % 10 != 9], "test": pairs[9::10]}
     for name, chosen in sets.items():
         (folder / name).mkdir(parents=True, exist_ok=True)
         for file, parts in zip(("input_ids", "label"), zip(*chosen)):
-            numbers = [number for part in parts for number in part]
-            write_npy(folder / name / f"{file}.npy", "<i8", (len(parts), time), struct.pack(f"<{len(numbers)}q", *numbers))
+            values = [number for part in parts for number in part]
+            write_npy(folder / name / f"{file}.npy", "<i8", (len(parts), time), struct.pack(f"<{len(values)}q", *values))
     return len(sets["train"]), len(sets["test"])
+
+
+def text_of(licences=LICENCES):
+    return "\n".join(path.read_text(encoding="utf-8", errors="replace") for path in sorted(licences.iterdir()) if not path.is_symlink())
+
+
+def write(folder, count, time, licences=LICENCES):
+    return write_samples(folder, numbered(words_of(text_of(licences)), count), time)
 
 
 if __name__ == "__main__":

@@ -15,10 +15,11 @@
 namespace pdcrt {
 namespace {
 
-/// Outputs whose weights are floats at a time: a MiB of them, in multiples of a few tiles.
+/// Outputs whose weights are floats at a time: a MiB of them, in multiples of a few tiles. Of very many inputs more:
+/// the product's result is read and written once for each of these parts.
 std::int64_t outputsAtOnce(const LinearInt8::Options& o) {
-  constexpr std::int64_t floats = 256 << 10, tiles = 32;
-  return std::min(o.outputs, std::max<std::int64_t>(1, floats / o.inputs / tiles) * tiles);
+  constexpr std::int64_t floats = 256 << 10, tiles = 32, least = 128;
+  return std::min(o.outputs, std::max(least, floats / o.inputs / tiles * tiles));
 }
 
 std::size_t linesOf(std::int64_t floats) {
