@@ -250,6 +250,43 @@ static Expected<Plan> planEncoded(const CostGraph& graph, const Cluster& cluster
          << "no plan fits with what encoding the edges needs";
 }
 
+/// Whether planPipeline has a plan.
+static bool hasPlan(const CostGraph& graph, const Cluster& cluster, const PlannerOptions& options) {
+  Diagnostics ignored(nullptr);
+  if (!checkOptions(graph, cluster, options, ignored)) return false;
+  if (options.edgeCodec.policy != EdgeCodecPolicy::none || options.schedule->stagesPerRank > 1)
+    return static_cast<bool>(planPipeline(graph, cluster, options, ignored));
+  return solve(withTiesKeptTogether(graph, options), cluster, options).has_value();
+}
+
+/// Below this many devices nothing fits: every parameter is in one of them at least.
+static std::int64_t devicesForParameters(const CostGraph& graph, std::int64_t limitBytes) {
+  std::int64_t bytes = 0;
+  for (const CostNode& node : graph.nodes) bytes += node.parameterBytes + node.frozenBytes;
+  for (const CostSharedParameter& parameter : graph.sharedParameters) bytes += parameter.bytes;
+  for (const CostFrozenParameter& parameter : graph.frozenParameters) bytes += parameter.bytes;
+  return std::max<std::int64_t>((bytes + limitBytes - 1) / limitBytes, 1);
+}
+
+std::optional<std::int64_t> pdc::fewestDevices(const CostGraph& graph, const Cluster& cluster,
+                                               const PlannerOptions& options, std::int64_t most) {
+  Cluster flat;
+  const auto& levels = cluster.levels;
+  const auto joins = std::find_if(levels.begin(), levels.end(), [](const auto& level) { return level.count > 1; });
+  flat.levels = {joins == levels.end() ? levels.front() : *joins};
+  flat.device = cluster.deviceAt(0);
+  PlannerOptions free = options;
+  free.stageReplicas.clear();
+  if (free.warmupPolicy == WarmupPolicy::given) free.warmupPolicy = WarmupPolicy::hide;
+  const std::int64_t limit = deviceClasses(flat, free)[0].memoryBytes;
+  if (graph.nodes.empty() || limit <= 0) return std::nullopt;
+  for (std::int64_t count = devicesForParameters(graph, limit); count <= most; ++count) {
+    flat.levels[0].count = count;
+    if (hasPlan(graph, flat, free)) return count;
+  }
+  return std::nullopt;
+}
+
 Expected<Plan> pdc::planPipeline(const CostGraph& given, const Cluster& cluster, const PlannerOptions& options,
                                  Diagnostics& diags) {
   if (given.nodes.empty()) return diags.error({given.model}) << "expected a graph with at least one node, got none";
