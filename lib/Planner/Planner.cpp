@@ -3,7 +3,6 @@
 #include "Codecs.h"
 #include "Looped.h"
 #include "Search/Solver.h"
-#include "pdc/Cost/Crossings.h"
 #include "pdc/Predict/Simulate.h"
 #include "pdc/Predict/Warmup.h"
 #include "pdc/Support/Diagnostics.h"
@@ -11,7 +10,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
 
 using namespace pdc;
 
@@ -210,12 +208,6 @@ static std::vector<PlannerOptions> simplerPlans(const Cluster& cluster, const Pl
 /// the planner chooses, the best one without; each with the codecs that suit it.
 static Expected<Plan> planEncoded(const CostGraph& graph, const Cluster& cluster, const PlannerOptions& options,
                                   Diagnostics& diags) {
-  if (options.schedule->stagesPerRank > 1)
-    return diags.error({})
-               .exit(ExitCode::usage)
-               .help("take a schedule with one stage per rank, or leave out --edge-codec")
-           << "'" << options.schedule.name() << "' has " << options.schedule->stagesPerRank
-           << " stages per rank, and edges are encoded between ranks only";
   const CostGraph free = withFreeCodecs(graph);
   std::vector<std::optional<Solution>> solutions = {solve(free, cluster, options)};
   if (!solutions[0]) {
@@ -239,11 +231,7 @@ static Expected<Plan> planEncoded(const CostGraph& graph, const Cluster& cluster
     best = std::move(*plan);
     best->lowerBoundMs = std::min(lowerBoundMs, best->timeMs);
     best->optimal = best->timeMs <= best->lowerBoundMs * (1 + 1e-9);
-    std::set<std::string> names;
-    for (std::size_t i = 0; i < coded.size(); ++i)
-      if (coded[i]) names.insert(nameOfTensor(graph, i));
-    for (PlanTensor& tensor : best->tensors)
-      if (names.contains(tensor.name)) tensor.codec = options.edgeCodec.codec;
+    markCodecs(*best, graph, coded, options.edgeCodec.codec);
   }
   if (best) return std::move(*best);
   return diags.error({graph.model}).exit(ExitCode::noPlan).help("allow more memory, or leave out --edge-codec")
@@ -292,8 +280,8 @@ Expected<Plan> pdc::planPipeline(const CostGraph& given, const Cluster& cluster,
   if (given.nodes.empty()) return diags.error({given.model}) << "expected a graph with at least one node, got none";
   if (!checkOptions(given, cluster, options, diags)) return failure;
   const CostGraph graph = withTiesKeptTogether(given, options);
-  if (options.edgeCodec.policy != EdgeCodecPolicy::none) return planEncoded(graph, cluster, options, diags);
   if (options.schedule->stagesPerRank > 1) return planLooped(graph, cluster, options, diags);
+  if (options.edgeCodec.policy != EdgeCodecPolicy::none) return planEncoded(graph, cluster, options, diags);
   std::optional<Solution> solution = solve(graph, cluster, options);
   if (!solution) {
     reportNoPlan(graph, cluster, options, diags);
