@@ -152,8 +152,8 @@ private:
            "store frozen weights of linear layers and embeddings in 8 bits\n"
            "Sums are of integers. An input that has a value of at least alpha, 6 if not given, is multiplied in "
            "f32. match is searched for in the names of weights; default: every frozen one that can be stored "
-           "so.")
-        ->type_name("int8[,alpha=A][,match=REGEX]");
+           "so. keep is searched for in the same names: those stay f32.")
+        ->type_name("int8[,alpha=A][,match=REGEX][,keep=REGEX]");
     app.add_option("--calibrate", calibrate_,
                    "data that shows which inputs weights of 8 bits keep in f32\n"
                    "Those that are outliers in a quarter of some batches, 8 if not given. DATA is a folder with .npy "

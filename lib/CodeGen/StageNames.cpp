@@ -1,6 +1,8 @@
 // Fixed places first (what the tables name), then the results of operations in program order.
 #include "StageNames.h"
 
+#include <algorithm>
+
 using namespace pdc;
 
 namespace {
@@ -82,6 +84,17 @@ void StageNames::namePorts(const StageProgram& program) {
   }
 }
 
+/// One table for all constants with the same elements: the angles of rotary positions are those of every layer.
+const std::string& StageNames::nameOfTable(const Operation& constant) {
+  const auto& tensor = constant.attributes.get<Tensor>("value");
+  const std::span<const std::byte> bytes = tensor.bytes();
+  for (const ConstantTable& table : constants) {
+    const auto& other = table.operation->attributes.get<Tensor>("value");
+    if (other.type().element == tensor.type().element && std::ranges::equal(other.bytes(), bytes)) return table.name;
+  }
+  return constants.emplace_back("constant" + std::to_string(constants.size()), &constant).name;
+}
+
 /// Members for what operations compute: in scratch, saved in the slot, or left in the handover.
 void StageNames::nameResults(const GraphMemory& memory, bool evaluation) {
   struct View {
@@ -95,9 +108,7 @@ void StageNames::nameResults(const GraphMemory& memory, bool evaluation) {
     const Operation* definer = buffer.value->definer();
     if (!definer) continue;
     if (buffer.place.block == Block::constant) {
-      const std::string name = "constant" + std::to_string(constants.size());
-      constants.push_back({name, definer});
-      references_[buffer.value] = "k." + name + ".view";
+      references_[buffer.value] = "k." + nameOfTable(*definer) + ".view";
       continue;
     }
     const Block block = buffer.place.block;

@@ -21,7 +21,7 @@ struct ViewMember {
   bool readOnly = false;
 };
 
-/// A table for an operation of kind constant.
+/// A table for operations of kind constant, of which the first is given.
 struct ConstantTable {
   std::string name;
   const Operation* operation = nullptr;
@@ -50,6 +50,7 @@ private:
 
   void nameFixed(std::vector<ViewMember>& members, char view, Identifiers& names, const std::string& hint,
                  const Place& place, const Type& type, const std::string& comment, bool readOnly = false);
+  const std::string& nameOfTable(const Operation& constant);
   void nameOutputs(const MemoryPlan& memory, const GraphMemory& graph);
   void nameResults(const GraphMemory& memory, bool evaluation);
   void namePorts(const StageProgram& program);

@@ -10,6 +10,12 @@
 
 using namespace pdc;
 
+/// What trains has no integers of 8 bits, and no scales: of the matrix that they stand for.
+static std::int64_t wholeBytes(const Parameter& parameter) {
+  if (!parameter.derived) return parameter.type.bytes();
+  return parameter.derived->kind == DerivedValues::Kind::int8 ? parameter.derived->source.bytes() : 0;
+}
+
 std::string pdc::savingsText(const StagedPlan& staged, const std::set<std::string>& trainedBefore,
                              const pdcrt::Training& training) {
   std::ostringstream text;
@@ -23,11 +29,11 @@ std::string pdc::savingsText(const StagedPlan& staged, const std::set<std::strin
       const Parameter& parameter = *value->parameter();
       if (parameter.role == ParameterRole::state) continue;
       const std::int64_t bytes = parameter.type.bytes();
-      const std::int64_t whenTrained = bytes * (versions + 1 + (owned.insert(&parameter).second ? pieces : 0));
+      const std::int64_t copies = versions + 1 + (owned.insert(&parameter).second ? pieces : 0);
       const bool isTrained = parameter.role == ParameterRole::trained;
-      with += isTrained ? whenTrained : bytes;
-      if (trainedBefore.contains(parameter.name))
-        inFull += whenTrained;
+      with += isTrained ? bytes * copies : bytes;
+      if (trainedBefore.contains(parameter.derived ? parameter.derived->of : parameter.name))
+        inFull += wholeBytes(parameter) * copies;
       else if (!isTrained)
         inFull += bytes;
     }

@@ -59,10 +59,15 @@ private:
     if (!copied) return failure;
     module_ = std::move(*copied);
     graph().outputs.clear();
-    const auto match = options_.quantize.find("match");
+    const auto given = [&](const char* key) {
+      const auto found = options_.quantize.find(key);
+      return found == options_.quantize.end() ? std::string() : found->second;
+    };
+    QuantizeOptions chosen;
+    chosen.match = given("match");
+    chosen.keep = given("keep");
     Builder b(*module_, graph(), registry_, diags_);
-    for (const RoundedInput& input :
-         roundedInputs(graph(), match == options_.quantize.end() ? std::string() : match->second)) {
+    for (const RoundedInput& input : roundedInputs(graph(), chosen)) {
       Value* largest = b.value("abs", {input.value});
       std::vector<std::int64_t> axes(static_cast<std::size_t>(input.value->type().rank() - 1));
       std::iota(axes.begin(), axes.end(), 0);

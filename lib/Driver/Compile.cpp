@@ -6,6 +6,7 @@
 #include "Calibration.h"
 #include "Checks.h"
 #include "Costs.h"
+#include "DeviceNeeds.h"
 #include "Generate.h"
 #include "InitialWeights.h"
 #include "Measure.h"
@@ -54,6 +55,8 @@ public:
   }
 
   Status compile();
+  /// The costs of what compile() would plan.
+  Expected<CostGraph> costs();
   Status measureTo(const std::string& file);
 
 private:
@@ -72,6 +75,7 @@ private:
   Expected<Plan> plan(const CostGraph& costs, const PlanRequest& request);
   Expected<Plan> readPlan(const ScheduleFile* scheduleFile);
   void explain(const Costs& costs, const PlanRequest& request, const Plan& plan);
+  void explainNeeds(const Costs& costs, const PlanRequest& request);
   Status write(GeneratedProgram& program, const Profile& profile);
 
   /// Whether the output folder is written, and not only something printed.
@@ -138,6 +142,7 @@ Status Compilation::compile() {
   if (options_.explain) out_ << "stages:\n" << toText(staged->policies) << int8Text(staged->stages);
   if (options_.explain && !module_->adapters.empty())
     out_ << "adapters:\n" << savingsText(*staged, trainedBefore_, training_);
+  if (options_.explain) explainNeeds(*costs, *request);
   if (onlyExplains) return success;
   Expected<GeneratedProgram> program =
       generate(passContext, std::move(*staged), training_, provenance_, generateOptions);
@@ -154,6 +159,16 @@ Status Compilation::compile() {
   warnOfCodecs(program->plan, diags_);
   remarkOnUnused(program->plan, request->machines, options_, !request->planner.stageReplicas.empty(), diags_);
   return success;
+}
+
+Expected<CostGraph> Compilation::costs() {
+  if (!importModel() || !toTrainingGraph() || !divideStages()) return failure;
+  Expected<PlanRequest> request = planRequest(options_, training_, diags_);
+  if (!request) return failure;
+  PassContext passContext = context();
+  Expected<Costs> costs = costsOf(passContext, options_, training_, provenance_, *request);
+  if (!costs) return failure;
+  return std::move(costs->graph);
 }
 
 Status Compilation::measureTo(const std::string& file) {
@@ -307,6 +322,16 @@ void Compilation::explain(const Costs& costs, const PlanRequest& request, const 
   out_ << "planned " << std::fixed << std::setprecision(3) << plan.timeMs << " ms per minibatch, "
        << certificateOf(plan) << "\n"
        << toText(explainPlan(costs.graph, request.machines, request.planner, plan), plan);
+}
+
+/// How many devices the model needs, where flags make it need fewer.
+void Compilation::explainNeeds(const Costs& costs, const PlanRequest& request) {
+  if (!options_.quantizes && options_.lora.empty()) return;
+  if (request.planner.schedule->isGiven) return; // its lists are for their stages only
+  out_ << deviceNeedsText(options_, costs.graph, request, [&](const CompileOptions& other) {
+    Diagnostics ignored(nullptr);
+    return Compilation(other, out_, ignored).costs();
+  });
 }
 
 /// The output folder, and what to do with it.

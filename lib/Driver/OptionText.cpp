@@ -216,12 +216,14 @@ Status pdc::parseQuantize(const std::string& text, CompileOptions& options, Diag
   std::string last;
   for (std::size_t i = 1; i < parts.size(); ++i) {
     const auto [key, value] = keyAndValue(parts[i]);
-    if (key == "alpha" || key == "match")
-      options.quantize[last = key] = value;
-    else if (last == "match") // a comma of the expression
+    if (key == "alpha" || key == "match" || key == "keep") {
+      if (!options.quantize.emplace(last = key, value).second)
+        return diags.error({}).exit(ExitCode::usage) << "--quantize: " << key << " is there twice";
+    } else if (last == "match" || last == "keep") { // a comma of the expression
       options.quantize[last] += "," + parts[i];
-    else
-      return unknownOption("--quantize", parts[i], "alpha and match are known", diags);
+    } else {
+      return unknownOption("--quantize", parts[i], "alpha, match and keep are known", diags);
+    }
   }
   options.quantizes = true;
   return success;

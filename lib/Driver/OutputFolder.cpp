@@ -124,13 +124,11 @@ public:
     source.derived.reset();
     const Expected<std::span<const std::byte>> values = storedOf(source);
     if (!values) return failure;
-    // Rows are aligned in no file.
-    std::vector<float> floats(values->size() / sizeof(float));
-    std::memcpy(floats.data(), values->data(), floats.size() * sizeof(float));
+    const std::vector<float> floats = pdcrt::elementsOf<float>(*values);
     std::int64_t badAt = 0;
     const Tensor tensor = derivedTensor(*parameter.derived, floats, badAt);
     if (tensor.type() != parameter.type)
-      return diags_.error(parameter.location).help("keep it as it is: --quantize=int8,match=REGEX names others")
+      return diags_.error(parameter.location).help("keep it as it is: --quantize=int8,keep=REGEX")
              << "element " << badAt << " of '" << source.name
              << "' is not finite, so that it has no integers of 8 bits";
     return keep(tensor.bytes());

@@ -10,7 +10,6 @@
 #include "pdcrt/WriteFile.h"
 
 #include <algorithm>
-#include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -22,22 +21,18 @@ namespace {
 
 using Bytes = std::span<const std::byte>;
 
-/// Floats of a record, or, where it is lacking or another one, null and an error.
-const float* matrixOf(const TrainedTensors& trained, const std::string& name, std::vector<std::int64_t> shape,
-                      Diagnostics& diags) {
+/// Floats of a record. Errors: it is lacking, or another one.
+Expected<std::vector<float>> matrixOf(const TrainedTensors& trained, const std::string& name,
+                                      std::vector<std::int64_t> shape, Diagnostics& diags) {
   const auto found = trained.find(name);
   const Type wanted{ElementType::f32, shape};
-  if (found == trained.end()) {
-    static_cast<void>(diags.error({.node = name}).help("name the weights of a training with these adapters")
-                      << "is lacking among the trained weights, an adapter has it as " << toString(wanted));
-    return nullptr;
-  }
-  if (const Type type{found->second.element, found->second.shape}; type != wanted) {
-    static_cast<void>(diags.error({.node = name})
-                      << "was trained as " << toString(type) << ", the adapter has it as " << toString(wanted));
-    return nullptr;
-  }
-  return reinterpret_cast<const float*>(found->second.values.data());
+  if (found == trained.end())
+    return diags.error({.node = name}).help("name the weights of a training with these adapters")
+           << "is lacking among the trained weights, an adapter has it as " << toString(wanted);
+  if (const Type type{found->second.element, found->second.shape}; type != wanted)
+    return diags.error({.node = name}) << "was trained as " << toString(type) << ", the adapter has it as "
+                                       << toString(wanted);
+  return pdcrt::elementsOf<float>(found->second.values);
 }
 
 class Merging {
@@ -92,8 +87,8 @@ private:
     const Type type{weight.record.element, weight.record.shape}, wanted{ElementType::f32, shape};
     if (type != wanted)
       return diags_.error(where) << "is " << toString(type) << ", its adapter is for " << toString(wanted);
-    const auto* const floats = reinterpret_cast<const float*>(weight.record.values.data());
-    weight.sums.assign(floats, floats + adapter.inputs * adapter.outputs);
+    const std::vector<float> floats = pdcrt::elementsOf<float>(weight.record.values);
+    weight.sums.assign(floats.begin(), floats.end());
     return checkReaders(adapter);
   }
 
@@ -127,9 +122,11 @@ private:
     Weight& weight = found->second;
     if (isNew && !start(adapter, weight)) return failure;
     const std::int64_t outputs = adapter.sliceOutputs(), first = adapter.slice * outputs;
-    const float* const a = matrixOf(trained_, adapter.nameOfA(), {adapter.rank, adapter.inputs}, diags_);
-    const float* const b = matrixOf(trained_, adapter.nameOfB(), {outputs, adapter.rank}, diags_);
-    if (!a || !b) return failure;
+    const Expected<std::vector<float>> foundA =
+        matrixOf(trained_, adapter.nameOfA(), {adapter.rank, adapter.inputs}, diags_);
+    const Expected<std::vector<float>> foundB = matrixOf(trained_, adapter.nameOfB(), {outputs, adapter.rank}, diags_);
+    if (!foundA || !foundB) return failure;
+    const float *const a = foundA->data(), *const b = foundB->data();
     const auto scale = static_cast<double>(adapter.scale());
     for (std::int64_t output = 0; output < outputs; ++output)
       for (std::int64_t input = 0; input < adapter.inputs; ++input) {
@@ -222,12 +219,13 @@ private:
     std::vector<float> a, b(static_cast<std::size_t>(first.outputs * rank), 0.0F);
     for (std::size_t i = 0; i < layer.adapters.size(); ++i) {
       const Adapter& one = *layer.adapters[i];
-      const float* const ownA = matrixOf(trained_, one.nameOfA(), {one.rank, one.inputs}, diags_);
-      const float* const ownB = matrixOf(trained_, one.nameOfB(), {one.sliceOutputs(), one.rank}, diags_);
+      const Expected<std::vector<float>> ownA = matrixOf(trained_, one.nameOfA(), {one.rank, one.inputs}, diags_);
+      const Expected<std::vector<float>> ownB =
+          matrixOf(trained_, one.nameOfB(), {one.sliceOutputs(), one.rank}, diags_);
       if (!ownA || !ownB) return failure;
-      a.insert(a.end(), ownA, ownA + one.rank * one.inputs);
+      a.insert(a.end(), ownA->begin(), ownA->end());
       for (std::int64_t output = 0; output < one.sliceOutputs(); ++output)
-        std::copy_n(ownB + output * one.rank, one.rank,
+        std::copy_n(ownB->data() + output * one.rank, one.rank,
                     b.begin() + (one.slice * one.sliceOutputs() + output) * rank +
                         static_cast<std::int64_t>(i) * one.rank);
     }

@@ -1,10 +1,12 @@
 #include "Codecs.h"
 
+#include "pdc/Cost/Crossings.h"
 #include "pdc/Plan/GradientTrips.h"
 
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <set>
 
 using namespace pdc;
 
@@ -59,6 +61,26 @@ std::vector<bool> pdc::allCodecs(const CostGraph& graph) {
   std::vector<bool> all;
   for (const CostTensor& tensor : graph.tensors) all.push_back(tensor.codec.has_value());
   return all;
+}
+
+std::vector<bool> pdc::codecsBetweenRanks(const CostGraph& graph, const Plan& plan) {
+  std::map<int, std::set<std::size_t>> ranksOf; // by stage
+  for (std::size_t rank = 0; rank < plan.ranks.size(); ++rank)
+    for (const PlanRank::Host& host : plan.ranks[rank].hosts) ranksOf[host.stage].insert(rank);
+  std::set<std::string> sent;
+  for (const PlanTensor& tensor : plan.tensors)
+    if (ranksOf[tensor.from] != ranksOf[tensor.to]) sent.insert(tensor.name);
+  std::vector<bool> coded = allCodecs(graph);
+  for (std::size_t i = 0; i < coded.size(); ++i) coded[i] = coded[i] && sent.contains(nameOfTensor(graph, i));
+  return coded;
+}
+
+void pdc::markCodecs(Plan& plan, const CostGraph& graph, const std::vector<bool>& coded, const EdgeCodec& codec) {
+  std::set<std::string> names;
+  for (std::size_t i = 0; i < coded.size(); ++i)
+    if (coded[i]) names.insert(nameOfTensor(graph, i));
+  for (PlanTensor& tensor : plan.tensors)
+    if (names.contains(tensor.name)) tensor.codec = codec;
 }
 
 namespace {

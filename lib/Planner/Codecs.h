@@ -23,4 +23,10 @@ std::vector<bool> chooseCodecs(const CostGraph& graph, const Cluster& cluster, c
 /// All that can be encoded.
 std::vector<bool> allCodecs(const CostGraph& graph);
 
+/// All that can be encoded and that `plan`, a plan of `graph`, sends from one rank to another.
+std::vector<bool> codecsBetweenRanks(const CostGraph& graph, const Plan& plan);
+
+/// Says in `plan`, a plan of `graph`, that the tensors of `coded` cross encoded.
+void markCodecs(Plan& plan, const CostGraph& graph, const std::vector<bool>& coded, const EdgeCodec& codec);
+
 } // namespace pdc

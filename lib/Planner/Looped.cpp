@@ -1,5 +1,6 @@
 #include "Looped.h"
 
+#include "Codecs.h"
 #include "Search/BalancedCut.h"
 #include "pdc/Cost/CostModel.h"
 #include "pdc/Predict/Simulate.h"
@@ -24,6 +25,7 @@ struct Candidate {
   Plan plan;
   std::int64_t peakMemoryBytes = 0; ///< of one rank
   bool fits = false;
+  std::vector<bool> coded; ///< the tensors that cross encoded
 };
 
 class LoopedPlanner {
@@ -59,6 +61,7 @@ public:
       report(cuttable, divisible, leastMemory);
       return failure;
     }
+    markCodecs(best->plan, graph_, best->coded, options_.edgeCodec.codec);
     best->plan.lowerBoundMs = std::min(boundMs, best->plan.timeMs);
     best->plan.optimal = best->plan.timeMs <= best->plan.lowerBoundMs * (1 + 1e-9);
     return std::move(best->plan);
@@ -123,13 +126,43 @@ private:
     return std::max(wholeMs * static_cast<double>(local) / shape.ranks, wayMs) / speed / static_cast<double>(m);
   }
 
-  /// Nothing, and an error, if the schedule cannot be executed.
+  /// The candidate with the codecs that the policy wants. Nothing, and an error, if the schedule cannot be executed.
   std::optional<Candidate> candidateOf(const Shape& shape, bool recompute) {
     int stages = shape.ranks * chunks_;
     std::vector<int> replicas(static_cast<std::size_t>(stages), shape.copies);
     Partition partition = partitionOfIntervals(balancedCut(graph_, places_, stages), replicas);
     for (PartitionStage& stage : partition.stages) stage.recompute = recompute;
-    Candidate candidate{describePartition(graph_, cluster_, options_, partition), 0, true};
+    const std::vector<bool> none(graph_.tensors.size(), false);
+    if (options_.edgeCodec.policy == EdgeCodecPolicy::none) return candidateWith(partition, none);
+    const std::vector<bool> all = codecsBetweenRanks(graph_, describePartition(graph_, cluster_, options_, partition));
+    std::optional<Candidate> best = candidateWith(partition, all);
+    if (!best || options_.edgeCodec.policy == EdgeCodecPolicy::all) return best;
+    return improved(partition, std::move(*best));
+  }
+
+  /// Leaves out codecs, all of them or one by one, where that is no slower. Nothing, and an error, as candidateOf.
+  std::optional<Candidate> improved(const Partition& partition, Candidate best) {
+    const auto isNoWorse = [&](const Candidate& other) {
+      if (other.fits != best.fits) return other.fits;
+      return other.plan.timeMs <= best.plan.timeMs * (1 + 1e-9);
+    };
+    std::optional<Candidate> exact = candidateWith(partition, std::vector<bool>(graph_.tensors.size(), false));
+    if (!exact || isNoWorse(*exact)) return exact;
+    for (std::size_t i = 0; i < graph_.tensors.size(); ++i) {
+      if (!best.coded[i]) continue;
+      std::vector<bool> fewer = best.coded;
+      fewer[i] = false;
+      std::optional<Candidate> other = candidateWith(partition, fewer);
+      if (!other) return std::nullopt;
+      if (isNoWorse(*other)) best = std::move(*other);
+    }
+    return best;
+  }
+
+  /// Nothing, and an error, if the schedule cannot be executed.
+  std::optional<Candidate> candidateWith(const Partition& partition, const std::vector<bool>& coded) {
+    const CostGraph graph = withCodecs(graph_, partition, coded);
+    Candidate candidate{describePartition(graph, cluster_, options_, partition), 0, true, coded};
     Plan& plan = candidate.plan;
     const pdcrt::Schedule frame = frameOf(shapeOf(plan));
     std::vector<std::int64_t> memory = memoryOf(plan, options_), limits = memoryLimitsOf(plan, options_);

@@ -3,7 +3,6 @@
 #include "Codecs.h"
 #include "Looped.h"
 #include "Search/Solver.h"
-#include "pdc/Cost/Crossings.h"
 #include "pdc/Predict/Simulate.h"
 #include "pdc/Predict/Warmup.h"
 #include "pdc/Support/Diagnostics.h"
@@ -11,7 +10,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
 
 using namespace pdc;
 
@@ -210,12 +208,6 @@ static std::vector<PlannerOptions> simplerPlans(const Cluster& cluster, const Pl
 /// the planner chooses, the best one without; each with the codecs that suit it.
 static Expected<Plan> planEncoded(const CostGraph& graph, const Cluster& cluster, const PlannerOptions& options,
                                   Diagnostics& diags) {
-  if (options.schedule->stagesPerRank > 1)
-    return diags.error({})
-               .exit(ExitCode::usage)
-               .help("take a schedule with one stage per rank, or leave out --edge-codec")
-           << "'" << options.schedule.name() << "' has " << options.schedule->stagesPerRank
-           << " stages per rank, and edges are encoded between ranks only";
   const CostGraph free = withFreeCodecs(graph);
   std::vector<std::optional<Solution>> solutions = {solve(free, cluster, options)};
   if (!solutions[0]) {
@@ -239,15 +231,48 @@ static Expected<Plan> planEncoded(const CostGraph& graph, const Cluster& cluster
     best = std::move(*plan);
     best->lowerBoundMs = std::min(lowerBoundMs, best->timeMs);
     best->optimal = best->timeMs <= best->lowerBoundMs * (1 + 1e-9);
-    std::set<std::string> names;
-    for (std::size_t i = 0; i < coded.size(); ++i)
-      if (coded[i]) names.insert(nameOfTensor(graph, i));
-    for (PlanTensor& tensor : best->tensors)
-      if (names.contains(tensor.name)) tensor.codec = options.edgeCodec.codec;
+    markCodecs(*best, graph, coded, options.edgeCodec.codec);
   }
   if (best) return std::move(*best);
   return diags.error({graph.model}).exit(ExitCode::noPlan).help("allow more memory, or leave out --edge-codec")
          << "no plan fits with what encoding the edges needs";
+}
+
+/// Whether planPipeline has a plan.
+static bool hasPlan(const CostGraph& graph, const Cluster& cluster, const PlannerOptions& options) {
+  Diagnostics ignored(nullptr);
+  if (!checkOptions(graph, cluster, options, ignored)) return false;
+  if (options.edgeCodec.policy != EdgeCodecPolicy::none || options.schedule->stagesPerRank > 1)
+    return static_cast<bool>(planPipeline(graph, cluster, options, ignored));
+  return solve(withTiesKeptTogether(graph, options), cluster, options).has_value();
+}
+
+/// Below this many devices nothing fits: every parameter is in one of them at least.
+static std::int64_t devicesForParameters(const CostGraph& graph, std::int64_t limitBytes) {
+  std::int64_t bytes = 0;
+  for (const CostNode& node : graph.nodes) bytes += node.parameterBytes + node.frozenBytes;
+  for (const CostSharedParameter& parameter : graph.sharedParameters) bytes += parameter.bytes;
+  for (const CostFrozenParameter& parameter : graph.frozenParameters) bytes += parameter.bytes;
+  return std::max<std::int64_t>((bytes + limitBytes - 1) / limitBytes, 1);
+}
+
+std::optional<std::int64_t> pdc::fewestDevices(const CostGraph& graph, const Cluster& cluster,
+                                               const PlannerOptions& options, std::int64_t most) {
+  Cluster flat;
+  const auto& levels = cluster.levels;
+  const auto joins = std::find_if(levels.begin(), levels.end(), [](const auto& level) { return level.count > 1; });
+  flat.levels = {joins == levels.end() ? levels.front() : *joins};
+  flat.device = cluster.deviceAt(0);
+  PlannerOptions free = options;
+  free.stageReplicas.clear();
+  if (free.warmupPolicy == WarmupPolicy::given) free.warmupPolicy = WarmupPolicy::hide;
+  const std::int64_t limit = deviceClasses(flat, free)[0].memoryBytes;
+  if (graph.nodes.empty() || limit <= 0) return std::nullopt;
+  for (std::int64_t count = devicesForParameters(graph, limit); count <= most; ++count) {
+    flat.levels[0].count = count;
+    if (hasPlan(graph, flat, free)) return count;
+  }
+  return std::nullopt;
 }
 
 Expected<Plan> pdc::planPipeline(const CostGraph& given, const Cluster& cluster, const PlannerOptions& options,
@@ -255,8 +280,8 @@ Expected<Plan> pdc::planPipeline(const CostGraph& given, const Cluster& cluster,
   if (given.nodes.empty()) return diags.error({given.model}) << "expected a graph with at least one node, got none";
   if (!checkOptions(given, cluster, options, diags)) return failure;
   const CostGraph graph = withTiesKeptTogether(given, options);
-  if (options.edgeCodec.policy != EdgeCodecPolicy::none) return planEncoded(graph, cluster, options, diags);
   if (options.schedule->stagesPerRank > 1) return planLooped(graph, cluster, options, diags);
+  if (options.edgeCodec.policy != EdgeCodecPolicy::none) return planEncoded(graph, cluster, options, diags);
   std::optional<Solution> solution = solve(graph, cluster, options);
   if (!solution) {
     reportNoPlan(graph, cluster, options, diags);

@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <deque>
+#include <fstream>
 
 using namespace pdc;
 using namespace pdc::test;
@@ -26,8 +27,7 @@ private:
 };
 
 std::vector<float> floatsOf(const pdcrt::TensorRecord& record) {
-  const auto* const floats = reinterpret_cast<const float*>(record.values.data());
-  return {floats, floats + record.values.size() / sizeof(float)};
+  return pdcrt::elementsOf<float>(record.values);
 }
 
 /// An adapter of rank 1 and factor 2 for one of three outputs of smallModel's weight, [inputs, outputs].
@@ -133,6 +133,50 @@ TEST(ImportAdapters, LackingTensorsAreTold) {
   trained.add("layer.slice0.lora_B.weight", {2, 1}, {1, 1});
   EXPECT_EQ(merge(smallModel(), trained, {{sliceAdapter(0)}, {}}).messages,
             "layer.slice0.lora_B.weight: was trained as f32[2, 1], the adapter has it as f32[1, 1]");
+}
+
+/// A file whose header has a length that aligns none of its tensors, as strangers may write it.
+void writeUnaligned(const std::string& path, const Tensors& tensors) {
+  std::string header, values;
+  for (const auto& [name, record] : tensors.all) {
+    header += (header.empty() ? "{\"" : ",\"") + name + R"(":{"dtype":"F32","shape":[)" +
+              std::to_string(record.shape[0]) + "," + std::to_string(record.shape[1]) + R"(],"data_offsets":[)" +
+              std::to_string(values.size()) + "," + std::to_string(values.size() + record.values.size()) + "]}";
+    values.append(reinterpret_cast<const char*>(record.values.data()), record.values.size());
+  }
+  header += "}";
+  while (header.size() % sizeof(float) != 1) header += " ";
+  std::ofstream file(path, std::ios::binary);
+  for (std::size_t i = 0; i < 8; ++i) file.put(static_cast<char>(header.size() >> (8 * i)));
+  file << header << values;
+}
+
+// A build with ubsan sees what reads floats in place.
+TEST(ImportAdapters, TensorsOfFilesNeedNoAlignment) {
+  Tensors tensors;
+  tensors.add("w", {2, 3}, {1, 2, 3, 4, 5, 6});
+  tensors.add("layer.lora_A.weight", {1, 2}, {10, 100});
+  tensors.add("layer.lora_B.weight", {3, 1}, {1, 0, -1});
+  TemporaryFolder folder;
+  writeUnaligned(folder / "trained.safetensors", tensors);
+  pdcrt::SafetensorsFile file;
+  ASSERT_TRUE(file.open(folder / "trained.safetensors"));
+  for (const auto& [name, record] : file.tensors())
+    ASSERT_NE(reinterpret_cast<std::uintptr_t>(record.values.data()) % alignof(float), 0U) << name;
+  Adapter adapter = sliceAdapter(0);
+  adapter.slices = 1;
+  const AdapterRecord record{{adapter}, {}};
+  smallModel().write(folder / "m.onnx");
+  Diagnostics diags(nullptr);
+  std::deque<std::vector<std::byte>> made;
+  const Expected<TrainedTensors> merged = mergeAdapters(folder / "m.onnx", file.tensors(), record, made, diags);
+  ASSERT_TRUE(merged);
+  EXPECT_EQ(floatsOf(merged->at("w")), (std::vector<float>{21, 2, -17, 204, 5, -194}));
+  ASSERT_TRUE(writeAdapter(folder / "m.onnx", file.tensors(), record, folder / "adapter", "", diags));
+  pdcrt::SafetensorsFile written;
+  ASSERT_TRUE(written.open(folder / "adapter/adapter_model.safetensors"));
+  EXPECT_EQ(floatsOf(*written.find("base_model.model.layer.lora_A.weight")), (std::vector<float>{10, 100}));
+  EXPECT_EQ(floatsOf(*written.find("base_model.model.layer.lora_B.weight")), (std::vector<float>{1, 0, -1}));
 }
 
 TEST(ImportAdapters, FrozenWeightsAreThoseOfTheRun) {

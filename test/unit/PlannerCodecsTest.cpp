@@ -127,6 +127,29 @@ TEST(Codecs, PlansAreBetweenTheirBoundAndTheBestOfAll) {
   EXPECT_GT(proven, 5);
 }
 
+/// With several stages per rank: no slower than none and all, and in between where that is faster than both.
+TEST(Codecs, OfLoopedSchedulesAreNoSlowerThanNoneAndAll) {
+  std::mt19937 random(3);
+  int between = 0;
+  for (int i = 0; i < 60; ++i) {
+    const CostGraph graph = randomGraph(random, 8);
+    const Cluster cluster = clusterOf(2, i % 2 ? 500 : 5000);
+    PlannerOptions options = optionsOf(i % 3 ? "interleaved:2" : "zb-v");
+    std::vector<double> times;
+    for (const EdgeCodecPolicy policy : {EdgeCodecPolicy::none, EdgeCodecPolicy::all, EdgeCodecPolicy::automatic}) {
+      options.edgeCodec.policy = policy;
+      Diagnostics diags(nullptr);
+      const Expected<Plan> plan = planPipeline(graph, cluster, options, diags);
+      ASSERT_TRUE(plan) << i;
+      times.push_back(plan->timeMs);
+      EXPECT_LE(plan->lowerBoundMs, plan->timeMs * (1 + 1e-9)) << i;
+    }
+    EXPECT_LE(times[2], std::min(times[0], times[1]) * (1 + 1e-9)) << i;
+    between += times[2] < std::min(times[0], times[1]) * (1 - 1e-9);
+  }
+  EXPECT_GT(between, 5);
+}
+
 /// Over one link that is the bottleneck, a codec pays iff its time is less than that of the bytes that it saves.
 TEST(Codecs, OfALoneEdgePayWhereTheLinkIsSlow) {
   CostGraph graph;

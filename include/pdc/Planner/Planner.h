@@ -6,6 +6,8 @@
 #include "pdc/Plan/Plan.h"
 #include "pdc/Plan/PlannerOptions.h"
 
+#include <optional>
+
 namespace pdc {
 
 /// The fastest plan on at most cluster.deviceCount() devices, under pdc's own cost model (pdc/Cost/CostModel.h,
@@ -17,5 +19,11 @@ namespace pdc {
 /// Reports ExitCode::noPlan with the smallest memory or device count that would do, if there is no plan.
 Expected<Plan> planPipeline(const CostGraph& graph, const Cluster& cluster, const PlannerOptions& options,
                             Diagnostics& diags);
+
+/// The fewest devices for which planPipeline has a plan: devices as the cluster's first one, joined by links as those
+/// of its innermost level with several components. Replicas that the options demand are left out. Nothing: not with
+/// `most`.
+std::optional<std::int64_t> fewestDevices(const CostGraph& graph, const Cluster& cluster, const PlannerOptions& options,
+                                          std::int64_t most = 64);
 
 } // namespace pdc

@@ -29,6 +29,7 @@ Status mergeHeads(PassContext& context);
 struct QuantizeOptions {
   double alpha = 6;  ///< of linear_int8
   std::string match; ///< a regular expression that is searched for in names; empty: all that can be
+  std::string keep;  ///< another: of those, matrices that stay f32
   /// By weights: inputs whose weights stay f32, ascending.
   KeptInputs kept;
 };
@@ -37,7 +38,8 @@ struct QuantizeOptions {
 /// in
 /// @main that are read only by ops which know integers (OpRewrites::int8Use), all along one axis, become two
 /// parameters, NAME.int8 and NAME.scale (of columns NAME.T.int8 and NAME.T.scale), which are computed while weights are
-/// written. Errors: a trained matrix that `match` names, one that is read by something else, none at all.
+/// written. Errors: a trained matrix that `match` names and `keep` does not, one that is read by something else, none
+/// at all, no matrix that `keep` leaves out.
 Status quantizeFrozen(PassContext& context, const QuantizeOptions& options);
 
 /// What is multiplied by a matrix that quantizeFrozen would take, and rounded for it.
@@ -46,7 +48,7 @@ struct RoundedInput {
   Value* value = nullptr;
 };
 /// Those of @main of matrices that may keep inputs, in order of the matrices' first uses: tables may not.
-std::vector<RoundedInput> roundedInputs(const Graph& graph, const std::string& match);
+std::vector<RoundedInput> roundedInputs(const Graph& graph, const QuantizeOptions& options);
 
 /// After `differentiate`: gradients in low precision that are read in f32 only are made in f32, where the op can (its
 /// attribute `wide`).

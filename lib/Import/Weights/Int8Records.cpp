@@ -1,35 +1,26 @@
 // Names say which tensors belong together, and whether rows are columns of the matrix.
 #include "Int8Records.h"
 
-#include <cstring>
 #include <utility>
 
 using namespace pdc;
 
 namespace {
 
-/// The elements of a record, which need not be aligned.
-template <class T>
-std::vector<T> elementsOf(const pdcrt::TensorRecord& record) {
-  std::vector<T> elements(record.values.size() / sizeof(T));
-  if (!elements.empty()) std::memcpy(elements.data(), record.values.data(), elements.size() * sizeof(T));
-  return elements;
-}
-
 /// Element (row, i) is the integer times the scale of its row, or the row's own value.
 std::vector<float> weightsOf(const pdcrt::TensorRecord& integers, const pdcrt::TensorRecord& scales,
                              const pdcrt::TensorRecord* kept, const pdcrt::TensorRecord* keptInputs, bool transposed) {
   const auto rows = static_cast<std::size_t>(integers.shape[0]), size = static_cast<std::size_t>(integers.shape[1]);
-  const std::vector<std::int8_t> values = elementsOf<std::int8_t>(integers);
-  const std::vector<float> ofRows = elementsOf<float>(scales);
+  const std::vector<std::int8_t> values = pdcrt::elementsOf<std::int8_t>(integers.values);
+  const std::vector<float> ofRows = pdcrt::elementsOf<float>(scales.values);
   std::vector<float> weights(rows * size);
   const auto placeOf = [&](std::size_t row, std::size_t i) { return transposed ? i * rows + row : row * size + i; };
   for (std::size_t row = 0; row < rows; ++row)
     for (std::size_t i = 0; i < size; ++i)
       weights[placeOf(row, i)] = static_cast<float>(values[row * size + i]) * ofRows[row];
   if (!kept || !keptInputs) return weights;
-  const std::vector<float> own = elementsOf<float>(*kept);
-  const std::vector<std::int32_t> places = elementsOf<std::int32_t>(*keptInputs);
+  const std::vector<float> own = pdcrt::elementsOf<float>(kept->values);
+  const std::vector<std::int32_t> places = pdcrt::elementsOf<std::int32_t>(keptInputs->values);
   for (std::size_t e = 0; e < places.size(); ++e)
     for (std::size_t row = 0; row < rows && static_cast<std::size_t>(places[e]) < size; ++row)
       weights[placeOf(row, static_cast<std::size_t>(places[e]))] = own[e * rows + row];

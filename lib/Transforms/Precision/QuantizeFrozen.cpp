@@ -63,13 +63,14 @@ class Quantisation {
 public:
   Quantisation(PassContext& context, Graph& graph, const QuantizeOptions& options)
       : context_(context), graph_(graph), options_(options), pattern_("--quantize=int8,match", options.match),
-        builder_(context.module, graph, context.registry, context.diags) {}
+        keep_("--quantize=int8,keep", options.keep), builder_(context.module, graph, context.registry, context.diags) {}
 
   Status run() {
-    if (!pattern_.check(context_.diags)) return failure;
+    if (!pattern_.check(context_.diags) || !keep_.check(context_.diags)) return failure;
     std::vector<ChosenMatrix> chosen;
     for (Value* value : graph_.parameterValues())
       if (!choose(*value, chosen)) return failure;
+    if (!options_.keep.empty() && left_ == 0 && !chosen.empty()) return nothingLeftOut(chosen);
     if (chosen.empty()) return nothingToDo();
     if (!checkKept(chosen)) return failure;
     for (const ChosenMatrix& matrix : chosen)
@@ -82,13 +83,19 @@ public:
 
 private:
   /// Adds the matrix to `chosen` if it can be and is wanted; an error where a name says that it is, and it cannot be.
+  /// Counts what `keep` takes from either.
   Status choose(Value& value, std::vector<ChosenMatrix>& chosen) {
     const Parameter& parameter = *value.parameter();
     if (!isCandidate(parameter)) return success;
     const bool isNamed = pattern_.matches(parameter.name);
     if (!options_.match.empty() && !isNamed) return success;
     const Readiness ready = readinessOf(graph_, value);
-    if (parameter.role == ParameterRole::frozen && ready.axis) {
+    const bool isTaken = parameter.role == ParameterRole::frozen && ready.axis;
+    if ((isTaken || isNamed) && keep_.matches(parameter.name)) {
+      ++left_;
+      return success;
+    }
+    if (isTaken) {
       chosen.push_back({&value, *ready.axis, ready.keepsInputs});
       return success;
     }
@@ -121,11 +128,29 @@ private:
   }
 
   Status nothingToDo() {
+    if (left_ > 0)
+      return context_.diags.error({.file = context_.module.file})
+                 .exit(ExitCode::usage)
+                 .help("leave --quantize out, or keep fewer")
+             << "--quantize=int8,keep='" << options_.keep << "' keeps all " << left_ << " matrices in f32";
     return context_.diags.error({.file = context_.module.file})
                .exit(ExitCode::usage)
                .help("freeze weights with --freeze=REGEX; 'pdc inspect' lists what is trained")
            << "--quantize=int8 finds no frozen matrix " << (options_.match.empty() ? "" : "that match names ")
            << "whose readers know integers";
+  }
+
+  Status nothingLeftOut(const std::vector<ChosenMatrix>& chosen) {
+    constexpr std::size_t most = 8;
+    std::string names;
+    for (std::size_t i = 0; i < std::min(chosen.size(), most); ++i)
+      names += (i ? ", " : "") + ("'" + chosen[i].value->name() + "'");
+    if (chosen.size() > most) names += " and " + std::to_string(chosen.size() - most) + " more";
+    return context_.diags.error({.file = context_.module.file})
+               .exit(ExitCode::usage)
+               .note("these become integers: " + names)
+               .help("name some of them, or leave keep out")
+           << "--quantize=int8,keep='" << options_.keep << "' matches no frozen matrix that would become integers";
   }
 
   /// A parameter that is computed from `source`; null, with an error reported, where its name is taken.
@@ -191,20 +216,21 @@ private:
   PassContext& context_;
   Graph& graph_;
   const QuantizeOptions& options_;
-  NamePattern pattern_;
+  NamePattern pattern_, keep_;
   Builder builder_;
   std::int64_t before_ = 0, after_ = 0;
+  std::int64_t left_ = 0; ///< matrices that `keep` names
 };
 
 } // namespace
 
-std::vector<RoundedInput> pdc::roundedInputs(const Graph& graph, const std::string& match) {
-  NamePattern pattern("--quantize=int8,match", match);
+std::vector<RoundedInput> pdc::roundedInputs(const Graph& graph, const QuantizeOptions& options) {
+  NamePattern pattern("--quantize=int8,match", options.match), keep("--quantize=int8,keep", options.keep);
   std::vector<RoundedInput> found;
   for (const Value* value : graph.parameterValues()) {
     const Parameter& parameter = *value->parameter();
     if (!isCandidate(parameter) || parameter.role != ParameterRole::frozen) continue;
-    if (!match.empty() && !pattern.matches(parameter.name)) continue;
+    if ((!options.match.empty() && !pattern.matches(parameter.name)) || keep.matches(parameter.name)) continue;
     const Readiness ready = readinessOf(graph, *value);
     if (!ready.axis || !ready.keepsInputs) continue;
     for (Value* rounded : ready.rounded) found.push_back({parameter.name, rounded});

@@ -29,10 +29,11 @@ static Status runAlignClasses(PassContext& context) {
   return alignClasses(context, least);
 }
 
-/// --quantize-frozen=alpha=6,match=REGEX
+/// --quantize-frozen=alpha=6,match=REGEX,keep=REGEX
 static Status runQuantizeFrozen(PassContext& context) {
   QuantizeOptions options;
   if (const auto given = context.options.find("match"); given != context.options.end()) options.match = given->second;
+  if (const auto given = context.options.find("keep"); given != context.options.end()) options.keep = given->second;
   if (const auto given = context.options.find("alpha"); given != context.options.end()) {
     const std::string& text = given->second;
     const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), options.alpha);
@@ -64,6 +65,7 @@ void pdc::registerPrecisionPasses(PassRegistry& registry) {
                     "before `differentiate`.",
                 .options = {{"alpha", "inputs with larger values are multiplied in f32 (6)"},
                             {"kept", "inputs that keep their weights in f32: {\"W\": [0, 3]}"},
+                            {"keep", "a regular expression in names of weights that stay as they are"},
                             {"match", "a regular expression in names; default: every frozen weight that can be"}},
                 .run = runQuantizeFrozen});
   registry.add({.argument = "lower-precision",

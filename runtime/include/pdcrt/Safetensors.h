@@ -6,6 +6,7 @@
 #include "pdcrt/View.h"
 
 #include <cstdint>
+#include <cstring>
 #include <functional>
 #include <map>
 #include <vector>
@@ -19,6 +20,14 @@ struct TensorRecord {
   std::vector<std::int64_t> shape;
   std::span<const std::byte> values;
 };
+
+/// The elements, of type T, of bytes of a file: a copy, since no file aligns them.
+template <class T>
+std::vector<T> elementsOf(std::span<const std::byte> values) {
+  std::vector<T> elements(values.size() / sizeof(T));
+  if (!elements.empty()) std::memcpy(elements.data(), values.data(), elements.size() * sizeof(T));
+  return elements;
+}
 
 class SafetensorsFile {
 public:
