@@ -2,7 +2,7 @@
 #
 # Substitutions: %shared (data too large for the repository), %source, %build, %python (one that may have torch, onnx).
 # Features, for REQUIRES: shared-data, torch, onnx, PIL, onnx-testdata, mpirun, chromium, sanitizer, x86_64 (this processor),
-# newer-torch, exporters, peft, tensorboard (utils/venv torch, exporters, peft and tensorboard have made them), namespaces (hosts on this machine: root), nvcc (the runtime for CUDA was built), thorough (where PDC_TEST_THOROUGH is set, as by utils/check --thorough), long-runs (where PDC_TEST_ROUNDS is set, as by utils/check --full).
+# newer-torch, exporters, finetuning, peft, tensorboard (utils/venv torch, exporters, … have made them), namespaces (hosts on this machine: root), nvcc (the runtime for CUDA was built), thorough (where PDC_TEST_THOROUGH is set, as by utils/check --thorough), long-runs (where PDC_TEST_ROUNDS is set, as by utils/check --full).
 import os
 import platform
 import runpy
@@ -51,7 +51,7 @@ for module in ["torch", "onnx", "PIL"]:
         config.available_features.add(module)
 if os.path.exists(os.path.join(site["source_dir"], "build/torch-venv/bin/python")):
     config.available_features.add("newer-torch")
-for environment in ["exporters", "peft", "tensorboard"]:
+for environment in ["exporters", "finetuning", "peft", "tensorboard"]:
     if os.path.exists(os.path.join(site["source_dir"], f"build/{environment}-venv/bin/python")):
         config.available_features.add(environment)
 if os.path.isdir("/usr/share/libonnx-testdata/data/node"):

@@ -2,6 +2,7 @@
 #include "Convert/Onnx.h"
 #include "Kernels/KernelOptions.h"
 #include "Raise/Match.h"
+#include "Raise/SwapAxes.h"
 #include "Shared/Define.h"
 #include "Shared/InitialValues.h"
 #include "Shared/LoopsOf.h"
@@ -184,20 +185,6 @@ Value* convertGemm(OnnxReader& n) {
   return sum;
 }
 
-/// `operand` without a transpose of its last two axes, which the product does itself; where other axes move as well,
-/// the transpose that leaves the last axis in its place, which copies whole rows. Null when neither is to be had. This
-/// is what keys go through on their way to attention's scores.
-Value* withLastAxesSwapped(Value* operand, Builder& b) {
-  const Operation* transpose = definedBy(operand, "transpose");
-  if (!transpose || !hasOneUse(b.graph(), operand)) return nullptr;
-  std::vector<std::int64_t> permutation = transpose->attributes.getInts("permutation");
-  const auto rank = static_cast<std::int64_t>(permutation.size());
-  std::swap(permutation[permutation.size() - 2], permutation.back());
-  if (permutation.back() != rank - 1) return nullptr;
-  if (std::is_sorted(permutation.begin(), permutation.end())) return transpose->operand(0);
-  return b.value("transpose", {transpose->operand(0)}, {{"permutation", permutation}});
-}
-
 /// A product of transposed operands says so itself.
 Value* raiseTransposes(Operation& root, Builder& b) {
   if (root.def().name != "matmul") return nullptr;
@@ -205,7 +192,8 @@ Value* raiseTransposes(Operation& root, Builder& b) {
   std::vector<Value*> operands = root.operands();
   bool changed = false;
   for (const auto& [i, flag] : {std::pair(0, "transpose_a"), std::pair(1, "transpose_b")}) {
-    Value* swapped = withLastAxesSwapped(operands[static_cast<std::size_t>(i)], b);
+    Value* operand = operands[static_cast<std::size_t>(i)];
+    Value* swapped = hasOneUse(b.graph(), operand) ? withLastAxesSwapped(operand, b) : nullptr;
     if (!swapped) continue;
     operands[static_cast<std::size_t>(i)] = swapped;
     attributes.set(flag, !attributes.get<bool>(flag));

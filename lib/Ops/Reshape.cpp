@@ -1,5 +1,6 @@
 // The same elements under another shape. Costs nothing: the result is the operand's memory.
 #include "Convert/Onnx.h"
+#include "Raise/SwapAxes.h"
 #include "Shared/Define.h"
 #include "Shared/LoopsOf.h"
 
@@ -103,7 +104,7 @@ PDC_OPS(Reshape) {
             // Of two reshapes in a row only the second counts.
             if (x->definer() && &x->definer()->def() == &op.def())
               return b.value(op.def().name, {x->definer()->operand(0)}, op.attributes);
-            return nullptr;
+            return swappedInGroups(op, b);
           }},
           .reference =
               moving([](ReferenceContext& c) { *c.results[0] = c.operands[0]->reshaped(c.results[0]->shape()); }),

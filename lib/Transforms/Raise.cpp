@@ -5,6 +5,9 @@
 
 #include "pdc/IR/Builder.h"
 
+#include <algorithm>
+#include <set>
+
 using namespace pdc;
 
 /// The value of a raised op that computes what `root` does, or null.
@@ -19,6 +22,24 @@ static Value* raised(PassContext& context, Graph& graph, Operation& root) {
   return nullptr;
 }
 
+/// Erases an operation, and those before it that only it has used: else they would count as readers of values.
+static void eraseWithDefiners(Graph& graph, Operation* operation) {
+  std::set<Operation*> unused = {operation};
+  while (!unused.empty()) {
+    Operation* const next = *unused.begin();
+    unused.erase(unused.begin());
+    const std::vector<Value*> operands = next->operands();
+    graph.erase(next);
+    for (const Value* operand : operands) {
+      Operation* const definer = operand ? operand->definer() : nullptr;
+      const auto isUsed = [&](const Value* result) {
+        return result && (!result->users().empty() || graph.isOutput(result));
+      };
+      if (definer && std::none_of(definer->results().begin(), definer->results().end(), isUsed)) unused.insert(definer);
+    }
+  }
+}
+
 Status pdc::raise(PassContext& context) {
   Expected<Graph*> graph = mainGraph(context);
   if (!graph) return failure;
@@ -31,7 +52,7 @@ Status pdc::raise(PassContext& context) {
     if (!value) continue;
     const std::string name = operation->result()->name();
     (*graph)->replaceAllUses(operation->result(), value);
-    (*graph)->erase(operation);
+    eraseWithDefiners(**graph, operation);
     (*graph)->rename(value, name);
   }
   eraseDeadOperations(**graph);

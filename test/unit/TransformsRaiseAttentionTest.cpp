@@ -3,6 +3,8 @@
 // every graph before and after, the loss and the gradients of what it is trained on.
 #include "TransformsTesting.h"
 
+#include <limits>
+
 using namespace pdc;
 using namespace pdc::testing;
 
@@ -19,11 +21,9 @@ struct Pieces {
 std::string textOf(const Pieces& p) {
   std::string text = "module @m {\n  param %q : f32[2, 4, 6, 3]\n  param %k : " + p.keys + "\n  param %v : " + p.keys +
                      "\n  graph @main(" + p.inputs + ") {\n";
-  const std::pair<const char*, const char*> constants[] = {{"half", "0.5"},
-                                                           {"root", "1.5"},
-                                                           {"lowest", "-3.4028235e+38"},
-                                                           {"minus_inf", "-inf"},
-                                                           {"minus_10000", "-10000.0"}};
+  const std::pair<const char*, const char*> constants[] = {{"half", "0.5"},       {"zero", "0.0"},
+                                                           {"root", "1.5"},       {"lowest", "-3.4028235e+38"},
+                                                           {"minus_inf", "-inf"}, {"minus_10000", "-10000.0"}};
   for (const auto& [name, value] : constants)
     if (p.body.find("%" + std::string(name)) != std::string::npos)
       text += std::string("    %") + name + " = constant {value = dense<f32[], [" + value + "]>} : f32[]\n";
@@ -95,6 +95,16 @@ TEST(RaiseAttention, WithKeysTransposedApart) {
             "dot_product_attention");
 }
 
+TEST(RaiseAttention, WithKeysTransposedBeforeTheyAreScaled) {
+  EXPECT_EQ(raised({op("t", "transpose %k {permutation = [0, 1, 3, 2]}", "f32[2, 4, 3, 6]") +
+                    op("u", "mul %t, %half", "f32[2, 4, 3, 6]") + op("s", "matmul %q, %u") + weighted("s")}),
+            "dot_product_attention");
+  EXPECT_EQ(raised({op("t", "transpose %k {permutation = [0, 1, 3, 2]}", "f32[2, 4, 3, 6]") +
+                        op("u", "mul %t, %f", "f32[2, 4, 3, 6]") + op("s", "matmul %q, %u") + weighted("s"),
+                    "%f: f32[2, 4, 3, 6]"}),
+            "transpose mul matmul softmax matmul");
+}
+
 TEST(RaiseAttention, WithWhateverIsAdded) {
   for (const char* type : {"f32[2, 1, 1, 6]", "f32[6]", "f32[4, 6, 6]", "f32[2, 4, 6, 6]"}) {
     Pieces pieces{products() + op("m", "add %mask, %s") + weighted("m"), "%mask: " + std::string(type)};
@@ -142,6 +152,63 @@ TEST(RaiseAttention, WithAMaskThatHidesAllKeysOfAQuery) {
       raised({op("c", table("bool", [](int i, int j) { return i == 2 || i == j ? "true" : "false"; }), "bool[6, 6]") +
               products() + op("m", "where %c, %lowest, %s") + weighted("m")}),
       "reshape dot_product_attention");
+}
+
+/// From the masked scores %m on, as PyTorch's exporter makes 0 of a softmax of nothing but -inf.
+static std::string weightedUnlessNaN() {
+  return op("p", "softmax %m") + op("n", "elementwise %p {expressions = [\"a0 != a0\"]}", "bool[2, 4, 6, 6]") +
+         op("w", "where %n, %zero, %p") + op("y", "matmul %w, %v", "f32[2, 4, 6, 3]");
+}
+
+TEST(RaiseAttention, WithRowsPutAsideThatNoMaskHides) {
+  EXPECT_EQ(raised({op("b", "where %mask, %zero, %lowest", "f32[2, 1, 6, 6]") + products() + op("m", "add %s, %b") +
+                        weightedUnlessNaN(),
+                    "%mask: bool[2, 1, 6, 6]"}),
+            "where dot_product_attention");
+  EXPECT_EQ(raised({op("c", table("f32", [](int i, int j) { return j > i ? "-inf" : "0.0"; }), "f32[6, 6]") +
+                    products() + op("m", "add %s, %c") + weightedUnlessNaN()}),
+            "dot_product_attention, causal");
+  EXPECT_EQ(raised({op("c", table("f32", [](int i, int j) { return j == 5 && i > 2 ? "-inf" : "0.5"; }), "f32[6, 6]") +
+                    products() + op("m", "add %s, %c") + weightedUnlessNaN()}),
+            "reshape dot_product_attention");
+  EXPECT_EQ(raised({op("m", "matmul %q, %k {transpose_b = true}") + weightedUnlessNaN()}), "dot_product_attention");
+}
+
+/// A guard whose rows are those of `largest`, over the masked scores %m of a mask %b.
+static std::string guarded(const std::string& largest) {
+  const std::string aside = " {expressions = [\"select(a0 == -inf, 0, a1)\"]}";
+  return op("m", "add %s, %b") + largest + op("safe", "elementwise %largest, %m" + aside) + op("p", "softmax %safe") +
+         op("w", "elementwise %largest, %p" + aside) + op("y", "matmul %w, %v", "f32[2, 4, 6, 3]");
+}
+
+TEST(RaiseAttention, WithRowsPutAsideThatAMaskMayHide) {
+  constexpr double infinity = std::numeric_limits<double>::infinity();
+  Tensor mask(Type{ElementType::f32, {2, 1, 6, 6}}); // nothing is seen by the third query, and by all of a sample
+  for (std::int64_t i = 0; i < mask.elements(); ++i)
+    mask.set(i, i / 6 == 2 || i / 36 == 1 || i % 5 == 0 ? -infinity : 0.25);
+  const std::string ofMasked = op("largest", "reduce_max %m {axes = [3], keep_dims = true}", "f32[2, 4, 6, 1]"),
+                    ofMask = op("largest", "reduce_max %b {axes = [3], keep_dims = true}", "f32[2, 1, 6, 1]");
+  for (const std::string& largest : {ofMask, ofMasked})
+    EXPECT_EQ(raised({products() + guarded(largest), "%b: f32[2, 1, 6, 6]"}, {{"b", mask}}),
+              "reduce_max elementwise dot_product_attention elementwise");
+  std::string values;
+  for (int i = 0; i < 36; ++i) values += (i ? ", " : "") + std::string(i / 6 == 2 || i == 0 ? "-inf" : "0.0");
+  EXPECT_EQ(raised({"    %b = constant {value = dense<f32[1, 6, 6], [" + values + "]>} : f32[1, 6, 6]\n" + products() +
+                    guarded(ofMasked)}),
+            "reduce_max elementwise reshape dot_product_attention elementwise");
+}
+
+TEST(RaiseAttention, NotWhereOtherRowsArePutAside) {
+  // The guard asks for the largest of something else, over another axis, and somebody else asks, too.
+  const std::string other = op("largest", "reduce_max %o {axes = [3], keep_dims = true}", "f32[2, 4, 6, 1]"),
+                    across = op("largest", "reduce_max %m {axes = [2], keep_dims = true}", "f32[2, 4, 1, 6]"),
+                    ofMasked = op("largest", "reduce_max %m {axes = [3], keep_dims = true}", "f32[2, 4, 6, 1]");
+  const std::string ops = "matmul add reduce_max elementwise softmax elementwise matmul";
+  EXPECT_EQ(raised({products() + guarded(other), "%b: f32[2, 1, 6, 6], %o: f32[2, 4, 6, 6]"}), ops);
+  EXPECT_EQ(raised({products() + guarded(across), "%b: f32[2, 1, 6, 6]"}), ops);
+  std::string read = products() + guarded(ofMasked);
+  read.replace(read.find("%y ="), 2, "%z");
+  EXPECT_EQ(raised({read + op("y", "mul %z, %largest", "f32[2, 4, 6, 3]"), "%b: f32[2, 1, 6, 6]"}), ops + " mul");
 }
 
 TEST(RaiseAttention, WithDropoutOfItsWeights) {

@@ -1,9 +1,12 @@
 #include "Raise/RaiseAttention.h"
 
 #include "Raise/Match.h"
+#include "Raise/SwapAxes.h"
+#include "pdc/IR/Elementwise.h"
 #include "pdcrt/kernels/Attention.h"
 
 #include <algorithm>
+#include <limits>
 
 using namespace pdc;
 using namespace pdc::ops;
@@ -37,6 +40,30 @@ Value* withoutCopies(Value* value) {
                        y == Shape{x[0], x[1], y[2], x[2], x[3]} &&
                        value->type().shape == Shape{x[0], x[1] * y[2], x[2], x[3]};
   return repeats ? apart->operand(0) : value;
+}
+
+constexpr const char* putAside = "select(a0 == -inf, 0, a1)";
+
+/// An operation that puts 0 into the rows of its second operand whose largest number, its first operand, is -inf.
+const Operation* puttingAside(const Value* value) {
+  const Operation* guard = definedBy(value, "elementwise");
+  const Operation* largest =
+      guard && guard->operands().size() == 2 ? definedBy(guard->operand(0), "reduce_max") : nullptr;
+  const bool ofRows =
+      largest && largest->attributes.get<bool>("keep_dims") &&
+      largest->attributes.getInts("axes") == std::vector{std::int64_t{largest->operand(0)->type().rank() - 1}};
+  return ofRows && toString(*expressionsOf(*guard).front()) == putAside ? guard : nullptr;
+}
+
+/// Whether each row has a number above -inf.
+bool isSeenEverywhere(const Tensor& bias) {
+  const std::int64_t keys = bias.shape().back();
+  for (std::int64_t row = 0; row < bias.elements(); row += keys) {
+    std::int64_t hidden = 0;
+    while (hidden < keys && bias.asDouble(row + hidden) == -std::numeric_limits<double>::infinity()) ++hidden;
+    if (hidden == keys) return false;
+  }
+  return true;
 }
 
 /// What a constant says about the scores that it masks: bias[i][j] for the last two axes, all before of size 1.
@@ -76,22 +103,44 @@ public:
       if (!dropout->result(1)->users().empty() || b.graph().isOutput(dropout->result(1))) return nullptr;
       weights = dropout->operand(0);
     }
+    const Operation* guard = puttingAside(weights);
+    if (guard) weights = guard->operand(1);
     const Operation* softmax = definedBy(weights, "softmax");
     if (!softmax || !isOnlyRead(weights)) return nullptr;
     scores_ = weights->type();
-    Value* products = findMask(softmax->operand(0));
-    if (!products || !findProduct(products) || !fits()) return nullptr;
+    Value* masked = softmax->operand(0);
+    if (guard && !(masked = withoutGuard(masked, guard->operand(0)))) return nullptr;
+    Value* products = findMask(masked);
+    if (!products || !findProduct(products) || !fits() || (largest_ && !knowsHiddenRows())) return nullptr;
     return make(dropout);
   }
 
 private:
   static bool transposes(const Operation& matmul, const char* flag) { return matmul.attributes.get<bool>(flag); }
-  bool isOnlyRead(const Value* value) const { return hasOneUse(b.graph(), value); }
+  /// By the next operation, and by the one that finds the largest number of each row.
+  bool isOnlyRead(const Value* value) const {
+    return value->users().size() == (value == ofLargest_ ? 2 : 1) && !b.graph().isOutput(value);
+  }
   std::int64_t queries() const { return scores_.shape[scores_.shape.size() - 2]; }
   std::int64_t keys() const { return scores_.shape.back(); }
 
+  /// The masked scores of a softmax whose rows are put aside, before and after it, where `largest` is -inf.
+  Value* withoutGuard(Value* safe, Value* largest) {
+    const Operation* guard = puttingAside(safe);
+    if (!guard || guard->operand(0) != largest || !isOnlyRead(safe) || largest->users().size() != 2 ||
+        b.graph().isOutput(largest))
+      return nullptr;
+    largest_ = largest->definer();
+    return guard->operand(1);
+  }
+
+  /// Whether the mask alone says which rows are put aside. Their largest number is that of the mask, or of the masked
+  /// scores: the same rows, since only an overflow makes -inf of a score.
+  bool knowsHiddenRows() const { return largest_->operand(0) == bias_ || ofLargest_; }
+
   /// The scores before they were masked.
   Value* findMask(Value* masked) {
+    if (largest_ && largest_->operand(0) == masked) ofLargest_ = masked;
     if (!isOnlyRead(masked)) return nullptr;
     if (const Operation* sum = definedBy(masked, "add"))
       for (auto [scores, bias] : bothOrders(*sum))
@@ -147,11 +196,11 @@ private:
     if (!isOnlyRead(products)) return false;
     const Scaled after = withoutFactor(products);
     const Operation* product = definedBy(after.of, "matmul");
-    if (!product || !isOnlyRead(after.of) || transposes(*product, "transpose_a") ||
-        !transposes(*product, "transpose_b"))
-      return false;
+    if (!product || !isOnlyRead(after.of) || transposes(*product, "transpose_a")) return false;
     const Scaled query = withoutFactor(product->operand(0)), key = withoutFactor(product->operand(1));
-    q_ = query.of, k_ = key.of, v_ = root_.operand(1);
+    q_ = query.of, v_ = root_.operand(1);
+    k_ = transposes(*product, "transpose_b") ? key.of : withLastAxesSwapped(key.of, b);
+    if (!k_) return false;
     scale_ = after.factor * query.factor * key.factor;
     return true;
   }
@@ -171,7 +220,34 @@ private:
            k_->type().elements() > 0 && v_->type().elements() > 0;
   }
 
+  /// Whether a query may see no key.
+  bool mayHideAll() const {
+    if (!largest_ || !bias_ || causal_) return false;
+    if (const std::optional<Tensor> constant = b.evaluated(bias_)) return !isSeenEverywhere(*constant);
+    const auto isFinite = [](const Value* value) {
+      const std::optional<double> number = numberOf(value);
+      return number && *number > -std::numeric_limits<double>::infinity();
+    };
+    const Operation* choice = definedBy(bias_, "where");
+    return !choice || !isFinite(choice->operand(1)) || !isFinite(choice->operand(2));
+  }
+
+  /// 0 in the rows of `value` that the mask hides.
+  Value* withHiddenRowsAside(Value* largest, Value* value) {
+    return largest && value
+               ? b.value("elementwise", {largest, value}, {{"expressions", std::vector<std::string>{putAside}}})
+               : nullptr;
+  }
+
   Value* make(const Operation* dropout) {
+    if (!mayHideAll()) return attention(dropout);
+    const std::vector<std::int64_t> last{bias_->type().rank() - 1};
+    Value* largest = b.value("reduce_max", {bias_}, {{"axes", last}, {"keep_dims", true}});
+    bias_ = withHiddenRowsAside(largest, bias_);
+    return bias_ ? withHiddenRowsAside(largest, attention(dropout)) : nullptr;
+  }
+
+  Value* attention(const Operation* dropout) {
     Attributes attributes{{"scale", scale_}, {"causal", causal_}, {"hides", hides_ && !causal_}};
     std::vector<Value*> operands = {q_, k_, v_};
     if (bias_ && !causal_) {
@@ -193,6 +269,8 @@ private:
   Value *q_ = nullptr, *k_ = nullptr, *v_ = nullptr, *bias_ = nullptr;
   double scale_ = 1;
   bool causal_ = false, hides_ = false;
+  const Operation* largest_ = nullptr; ///< of each row, where rows of -inf are put aside
+  const Value* ofLargest_ = nullptr;   ///< the masked scores, where it is theirs
 };
 
 } // namespace

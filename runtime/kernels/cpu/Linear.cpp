@@ -2,6 +2,7 @@
 // allocates packing buffers of megabytes in every call; its matmul takes them, for AVX-512, from the workspace.
 #include "pdcrt/kernels/Linear.h"
 
+#include "cpu/support/LiveRows.h"
 #include "cpu/support/Product.h"
 #include "cpu/tiles/FewRows.h"
 #include "device/cpu/Parts.h"
@@ -46,6 +47,7 @@ struct Linear::Impl {
   Options options;
   bool ownForward, ownInputGradient, ownWeightGradient; ///< not the library's
   Product forward, inputGradient, weightGradient;
+  LiveRows live;       ///< of the library's gradients
   Reduce biasGradient; ///< sums over the rows
 };
 
@@ -57,22 +59,26 @@ Linear::Linear(Setup& setup, const Options& o)
                                         {},
                                         {},
                                         {},
+                                        {},
                                         {setup, {.input = {o.rows, o.outputs}, .axes = {0}}}})) {
   const auto what = [&] {
     return "linear layer of " + std::to_string(o.rows) + " rows, " + std::to_string(o.inputs) + " inputs, " +
            std::to_string(o.outputs) + " outputs: ";
   };
   if (o.rows < 1 || o.inputs < 1 || o.outputs < 1) throw std::runtime_error(what() + "sizes must be positive");
+  const auto need = [&](std::initializer_list<const char*> methods, std::size_t bytes) {
+    for (const char* method : methods) {
+      const Setup::Method called(setup, method);
+      setup.needWorkspace(bytes);
+    }
+  };
   try {
     // The workspace is for the calls of all methods that run the product.
     const auto product = [&](std::initializer_list<const char*> methods, const TiledProduct::Options& sizes,
                              bool bias = false) {
       Setup own;
       Product made(own, sizes, bias);
-      for (const char* method : methods) {
-        const Setup::Method called(setup, method);
-        setup.needWorkspace(own.workspaceBytes());
-      }
+      need(methods, own.workspaceBytes());
       return made;
     };
     if (!impl_->ownForward)
@@ -86,6 +92,9 @@ Linear::Linear(Setup& setup, const Options& o)
       impl_->weightGradient =
           product({"weightGradient", "gradients"}, {.m = m, .k = o.rows, .n = n, .transposeA = true});
     }
+    if (!impl_->ownInputGradient && !impl_->ownWeightGradient) impl_->live = LiveRows(o);
+    need({"inputGradient", "gradients"}, impl_->live.inputGradientBytes());
+    need({"weightGradient", "gradients"}, impl_->live.weightGradientBytes());
   } catch (const dnnl::error& error) {
     throw std::runtime_error(what() + "oneDNN " + error.what());
   }
@@ -108,7 +117,7 @@ void Linear::inputGradient(Stream& q, View<const float> dy, View<const float> w,
   const Options& o = impl_->options;
   if (impl_->ownInputGradient)
     fewrows::multiply(o.rows, o.outputs, o.inputs, dy.data, o.outputs, w.data, dx.data);
-  else
+  else if (!impl_->live.inputGradient(q, dy.data, w.data, dx.data))
     impl_->inputGradient.run(q, dy.data, w.data, dx.data);
 }
 
@@ -119,7 +128,7 @@ void Linear::weightGradient(Stream& q, View<const float> x, View<const float> dy
   const float *const left = o.transposed ? dy.data : x.data, *const right = o.transposed ? x.data : dy.data;
   if (impl_->ownWeightGradient)
     fewrows::multiplyTransposed(m, o.rows, n, left, m, right, dw.data, /*past=*/true);
-  else
+  else if (!impl_->live.weightGradient(q, x.data, dy.data, dw.data))
     impl_->weightGradient.run(q, left, right, dw.data);
   if (db) impl_->biasGradient.forward(q, dy, db);
 }
