@@ -33,6 +33,7 @@ static void describeStages(const CostGraph& graph, const Partition& partition, c
     if (withNames)
       for (std::int64_t v : stage.nodes) stage.nodeNames.push_back(graph.nodes[v].name);
     stage.replicas = from.replicas;
+    stage.sharding = from.isSharded ? pdcrt::Sharding::optimizer : pdcrt::Sharding::none;
     stage.recompute = partition.stages[s].recompute;
     stage.syncDelay = from.syncDelay;
     stage.forwardMs = from.forwardMs;
@@ -74,8 +75,7 @@ Plan pdc::describePartition(const CostGraph& graph, const Cluster& cluster, cons
   Pipeline pipeline = pipelineOf(graph, Machine(cluster, options), options, partition, stageOf);
   describeStages(graph, partition, pipeline, plan, withNames);
   for (PlanStage& stage : plan.stages)
-    stage.optimizerBytes =
-        static_cast<std::int64_t>(options.optimizerStatePerParameterByte * static_cast<double>(stage.parameterBytes));
+    stage.optimizerBytes = options.optimizerBytes(stage.parameterBytes, stage.replicas);
   describeCrossings(graph, plan);
   return plan;
 }

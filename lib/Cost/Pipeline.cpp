@@ -62,8 +62,9 @@ static void finish(Pipeline& pipeline, const Machine& machine) {
     stage.syncDelay = isDelayed(pipeline, stage) ? 1 : 0;
     stage.allReduceMs = stage.replicas > 1 ? allReduceMsOf(pipeline, static_cast<int>(s), machine) : 0;
     const double reducingMs = splits ? stage.weightGradientMs : stage.backwardMs();
-    stage.exposedSyncMs =
-        stage.syncDelay > 0 ? 0 : exposedSyncMs(stage.buckets, reducingMs, stage.allReduceMs, stage.allReduceCoreMs);
+    stage.exposedSyncMs = stage.syncDelay > 0 ? 0
+                                              : exposedSyncMs(stage.buckets, reducingMs, stage.allReduceMs,
+                                                              stage.allReduceCoreMs, stage.isSharded);
   }
   for (const PipelineEdge& edge : pipeline.edges) {
     PipelineStage &from = pipeline.stages[edge.from], &to = pipeline.stages[edge.to];
@@ -89,9 +90,10 @@ static void addCoreTimes(Pipeline& pipeline, const Machine& machine) {
   }
 }
 
-static PipelineStage sumOf(const CostGraph& graph, const PartitionStage& part) {
+static PipelineStage sumOf(const CostGraph& graph, const PlannerOptions& options, const PartitionStage& part) {
   PipelineStage stage;
   stage.replicas = part.replicas;
+  stage.isSharded = options.shards(part.replicas);
   std::int64_t scratch = 0, workspace = 0;
   for (std::int64_t v : part.nodes) {
     const CostNode& node = graph.nodes[v];
@@ -109,6 +111,7 @@ static PipelineStage sumOf(const CostGraph& graph, const PartitionStage& part) {
     scratch = std::max(scratch, node.scratchBytes);
     workspace = std::max(workspace, node.workspaceBytes);
   }
+  if (stage.isSharded) stage.updateMs /= part.replicas;
   stage.bytes.scratch = scratch + workspace;
   if (part.recompute) {
     stage.inputGradientMs += stage.forwardMs;
@@ -163,7 +166,7 @@ Pipeline pdc::pipelineOf(const CostGraph& graph, const Machine& machine, const P
   stageOf.assign(graph.nodes.size(), -1);
   pipeline.stages.reserve(partition.stages.size());
   for (std::size_t s = 0; s < partition.stages.size(); ++s) {
-    pipeline.stages.push_back(sumOf(graph, partition.stages[s]));
+    pipeline.stages.push_back(sumOf(graph, options, partition.stages[s]));
     for (std::int64_t v : partition.stages[s].nodes) stageOf[v] = static_cast<int>(s);
   }
   const std::vector<double> speeds =
@@ -226,6 +229,7 @@ Pipeline pdc::pipelineOf(const Plan& plan, const Machine& machine, const Planner
   for (const PlanStage& from : plan.stages) {
     PipelineStage stage;
     stage.replicas = from.replicas;
+    stage.isSharded = from.sharding != pdcrt::Sharding::none;
     stage.forwardMs = from.forwardMs;
     stage.inputGradientMs = from.inputGradientMs;
     stage.weightGradientMs = from.weightGradientMs;
@@ -285,8 +289,7 @@ int pdc::versionsOf(const Pipeline& pipeline, const PlannerOptions& options, con
 
 StageBytes pdc::bytesOf(const PipelineStage& stage, const PlannerOptions& options) {
   StageBytes bytes = stage.bytes;
-  bytes.optimizer =
-      static_cast<std::int64_t>(options.optimizerStatePerParameterByte * static_cast<double>(bytes.parameters));
+  bytes.optimizer = options.optimizerBytes(bytes.parameters, stage.replicas);
   return bytes;
 }
 

@@ -1,5 +1,6 @@
 #include "Checks.h"
 
+#include "pdc/Plan/PolicyText.h"
 #include "pdc/Support/DiagnosticsBuilder.h"
 
 #include <algorithm>
@@ -24,10 +25,25 @@ Status pdc::checkPrecision(const CompileOptions& options, const Graph& main, con
 }
 
 Status pdc::checkTarget(const CompileOptions& options, Diagnostics& diags) {
+  const std::string shard = "--shard=" + std::string(nameOf(options.planner.shard));
+  if (options.planner.shard != ShardPolicy::none && options.target == Target::cuda)
+    return diags.error({}).exit(ExitCode::usage).help("leave out " + shard + ", or --target=cuda")
+           << shard << ": on GPUs every replica keeps all of the optimizer's state";
+  if (options.planner.shard != ShardPolicy::none && !options.split.isNone())
+    return diags.error({}).exit(ExitCode::usage).help("leave out " + shard + ", or --split=" + toText(options.split))
+           << shard << ": the optimizer's state of " << options.split.members
+           << " members of a team is not divided over replicas, too";
   if (options.target == Target::cuda && options.debugNan)
     return diags.error({}).exit(ExitCode::usage).help("leave out --debug-nan, or --target=cuda")
            << "--debug-nan looks at memory that only the GPU sees";
   return success;
+}
+
+void pdc::settleShards(const Plan& plan, PlannerOptions& options) {
+  if (options.shard != ShardPolicy::automatic) return;
+  const bool shards = std::any_of(plan.stages.begin(), plan.stages.end(),
+                                  [](const PlanStage& stage) { return stage.sharding != pdcrt::Sharding::none; });
+  options.shard = shards ? ShardPolicy::optimizer : ShardPolicy::none;
 }
 
 /// Where all stages update together, they can wait for the norm of all gradients, and learn whether all are finite.
@@ -35,17 +51,23 @@ static Status addUpNorms(Plan& plan, const PlanRequest& request, const CompileOp
                          const pdcrt::Training& training, Diagnostics& diags) {
   plan.gradientNorm = false;
   const bool clips = training.clipNorm && training.clipScope == pdcrt::ClipScope::global;
+  // Who has the sum of a shard only knows neither its norm nor whether all is finite.
+  const bool shards = training.checksGradients() &&
+                      std::any_of(plan.stages.begin(), plan.stages.end(),
+                                  [](const PlanStage& stage) { return stage.sharding != pdcrt::Sharding::none; });
   const bool skips = training.nonFinite == pdcrt::NonFinite::skip && plan.schedule->hasBatches;
-  if (plan.stages.size() == 1 || !(clips || skips || training.lossScaleInterval > 0)) return success;
-  plan.gradientNorm = plan.schedule->hasBatches;
+  const bool asks = plan.stages.size() > 1 && (clips || skips || training.lossScaleInterval > 0);
+  if (!asks && !shards) return success;
+  plan.gradientNorm = plan.schedule->hasBatches || shards;
   if (plan.gradientNorm && request.scheduleFile && !request.scheduleFile->batch &&
       !request.scheduleFile->shape.gradientNorm)
     return diags.error({.file = options.scheduleFile}).help("print it again with the same flags and --emit=schedule")
-           << (clips   ? "--clip-norm"
-               : skips ? "--non-finite=skip"
-                       : "--loss-scale=dynamic")
+           << (training.clipNorm                              ? "--clip-norm"
+               : training.nonFinite == pdcrt::NonFinite::skip ? "--non-finite=skip"
+               : training.lossScaleInterval > 0               ? "--loss-scale=dynamic"
+                                                              : "--non-finite=stop")
            << " needs a schedule with a line 'gradient-norm'";
-  if (plan.gradientNorm || !clips) return success;
+  if (plan.schedule->hasBatches || !asks || !clips) return success;
   return diags.error({})
              .exit(ExitCode::usage)
              .help("clip each stage by itself: --clip-norm=NORM,scope=stage; or update all stages together: "

@@ -3,6 +3,7 @@
 #include "pdc/Support/DiagnosticsBuilder.h"
 #include "pdcrt/Arena.h"
 #include "pdcrt/OptimizerLayout.h"
+#include "pdcrt/Shards.h"
 
 #include <algorithm>
 #include <limits>
@@ -30,30 +31,54 @@ std::int64_t liveBytesOf(const PlanRank& rank, const pdcrt::Schedule& schedule,
   return std::max(kept + phase, evaluation);
 }
 
-/// Bytes that Checkpointer copies for a rank: of replica 0 weights, optimizer and state, of other replicas the state.
-std::int64_t checkpointCopyOf(const PlanRank& rank, const std::vector<MemoryPlan>& memories,
-                              const pdcrt::Training& training) {
+/// The largest shard of a stage, in bytes; 0: its replicas divide nothing.
+std::size_t shardBytesOf(const MemoryPlan& memory, const pdcrt::ScheduleStage& shape) {
+  if (!shape.isSharded()) return 0;
+  std::vector<pdcrt::ShardedParameter> parameters;
+  for (std::size_t i = 0; i < memory.parameters.size(); ++i)
+    if (const PlacedParameter& placed = memory.parameters[i]; placed.parameter->role == ParameterRole::trained)
+      parameters.push_back(pdcrt::shardedParameter(static_cast<int>(i), placed.type.elements(),
+                                                   placed.type.layout == filterInBlocks ? placed.type.shape[0] : 0));
+  return static_cast<std::size_t>(pdcrt::Shards(parameters, shape.replicas).most()) * sizeof(float);
+}
+
+/// What the optimizer keeps of a stage in each replica.
+std::size_t optimizerBytesOf(const MemoryPlan& memory, const pdcrt::ScheduleStage& shape,
+                             const pdcrt::Training& training) {
+  const std::size_t shard = shardBytesOf(memory, shape);
+  return pdcrt::OptimizerLayout(training, shard > 0 ? shard : memory.bytes.weights).bytes();
+}
+
+/// Bytes that Checkpointer copies for a rank: of replica 0 weights, optimizer and state, of other replicas the state;
+/// where replicas have shards, each its own.
+std::int64_t checkpointCopyOf(const PlanRank& rank, const pdcrt::Schedule& schedule,
+                              const std::vector<MemoryPlan>& memories, const pdcrt::Training& training) {
   std::size_t bytes = 0;
   for (const PlanRank::Host& host : rank.hosts) {
-    const pdcrt::BlockBytes& blocks = memoryOf(host, memories).bytes;
-    bytes += blocks.state;
-    if (host.replica == 0) bytes += blocks.weights + pdcrt::OptimizerLayout(training, blocks.weights).bytes();
+    const MemoryPlan& memory = memoryOf(host, memories);
+    const pdcrt::ScheduleStage& shape = schedule.stages[static_cast<std::size_t>(host.stage)];
+    const std::size_t shard = shardBytesOf(memory, shape);
+    bytes += memory.bytes.state;
+    if (host.replica == 0 || shard > 0)
+      bytes += (shard > 0 ? shard : memory.bytes.weights) + optimizerBytesOf(memory, shape, training);
   }
   return static_cast<std::int64_t>(bytes);
 }
 
 /// The stages of a rank, as the program lays them out.
-std::vector<pdcrt::ArenaStage> arenaStagesOf(const PlanRank& rank, const std::vector<MemoryPlan>& memories,
-                                             const pdcrt::Training& training) {
+std::vector<pdcrt::ArenaStage> arenaStagesOf(const PlanRank& rank, const pdcrt::Schedule& schedule,
+                                             const std::vector<MemoryPlan>& memories, const pdcrt::Training& training) {
   std::vector<pdcrt::ArenaStage> hosted;
   for (const PlanRank::Host& host : rank.hosts) {
     const MemoryPlan& memory = memoryOf(host, memories);
+    const pdcrt::ScheduleStage& shape = schedule.stages[static_cast<std::size_t>(host.stage)];
     hosted.push_back({.stage = host.stage,
                       .bytes = memory.bytes,
                       .edges = memory.edges,
                       .shared = memory.shared,
                       .trainedBytes = static_cast<std::size_t>(memory.trainedBytes),
-                      .optimizerBytes = pdcrt::OptimizerLayout(training, memory.bytes.weights).bytes()});
+                      .optimizerBytes = optimizerBytesOf(memory, shape, training),
+                      .shardBytes = shardBytesOf(memory, shape)});
   }
   return hosted;
 }
@@ -65,7 +90,7 @@ struct ArenaBytes {
 
 ArenaBytes arenaOf(const PlanRank& rank, const pdcrt::Schedule& schedule, const std::vector<MemoryPlan>& memories,
                    const pdcrt::Training& training) {
-  std::vector<pdcrt::ArenaStage> hosted = arenaStagesOf(rank, memories, training);
+  std::vector<pdcrt::ArenaStage> hosted = arenaStagesOf(rank, schedule, memories, training);
   const std::size_t arena = pdcrt::layoutArena(schedule, hosted).bytes;
   for (pdcrt::ArenaStage& stage : hosted) stage.bytes.slot = stage.bytes.handover = stage.bytes.scratch = 0;
   const std::size_t fixed = pdcrt::layoutArena(schedule, hosted).bytes;
@@ -73,11 +98,12 @@ ArenaBytes arenaOf(const PlanRank& rank, const pdcrt::Schedule& schedule, const 
 }
 
 /// The blocks of a stage, to the byte.
-void fillInBlocks(PlanStage& stage, const MemoryPlan& memory, const pdcrt::Training& training) {
+void fillInBlocks(PlanStage& stage, const MemoryPlan& memory, const pdcrt::ScheduleStage& shape,
+                  const pdcrt::Training& training) {
   stage.reducedBytes = memory.trainedBytes;
   stage.handoverBytes = static_cast<std::int64_t>(memory.bytes.handover);
   if (!memory.earlyUpdates.empty()) stage.gradientBytes = static_cast<std::int64_t>(memory.bytes.gradients);
-  stage.optimizerBytes = static_cast<std::int64_t>(pdcrt::OptimizerLayout(training, memory.bytes.weights).bytes());
+  stage.optimizerBytes = static_cast<std::int64_t>(optimizerBytesOf(memory, shape, training));
 }
 
 Status checkFits(const PlanRank& rank, std::int64_t bytes, std::int64_t limit, std::int64_t checkpointCopy,
@@ -115,10 +141,10 @@ Expected<std::vector<std::int64_t>> pdc::fillInMemory(Plan& plan, const pdcrt::S
       const auto s = static_cast<std::size_t>(host.stage);
       plan.stages[s].memoryBytes = std::max(plan.stages[s].memoryBytes, bytes.arena);
       least[s] = std::max(least[s], bytes.least);
-      fillInBlocks(plan.stages[s], memories[s], training);
+      fillInBlocks(plan.stages[s], memories[s], schedule.stages[s], training);
     }
     // The copy for a checkpoint is in the memory of the host.
-    const std::int64_t copy = target == Target::cpu ? checkpointCopyOf(rank, memories, training) : 0;
+    const std::int64_t copy = target == Target::cpu ? checkpointCopyOf(rank, schedule, memories, training) : 0;
     if (!checkFits(rank, bytes.arena, memoryLimitOf(plan, rank), copy, diags)) return failure;
   }
   return least;

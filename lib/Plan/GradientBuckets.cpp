@@ -19,8 +19,10 @@ std::vector<int> pdc::gradientBuckets(const std::vector<std::int64_t>& parameter
   return buckets;
 }
 
-double pdc::exposedSyncMs(const std::vector<GradientBucket>& buckets, double backwardMs, double syncMs, double coreMs) {
+double pdc::exposedSyncMs(const std::vector<GradientBucket>& buckets, double backwardMs, double syncMs, double coreMs,
+                          bool sharded) {
   syncMs = std::max(0.0, syncMs - coreMs);
+  if (sharded) return syncMs / 2 + exposedSyncMs(buckets, backwardMs, syncMs / 2);
   double left = 0;
   for (const GradientBucket& bucket : buckets) left += static_cast<double>(bucket.bytes);
   if (left <= 0) return syncMs;

@@ -34,6 +34,7 @@ static ordered_json toObject(const PlanStage& stage) {
   if (stage.recompute) object["recompute"] = true;
   if (stage.tensorParallel != 1) object["tensor_parallel"] = stage.tensorParallel;
   if (!stage.split.isNone()) object["split"] = toText(stage.split);
+  if (stage.sharding != pdcrt::Sharding::none) object["shard"] = nameOf(stage.sharding);
   if (stage.forwardTeamMs != 0) object["forward_team_ms"] = stage.forwardTeamMs;
   if (stage.backwardTeamMs != 0) object["backward_team_ms"] = stage.backwardTeamMs;
   if (stage.allReduceCoreMs != 0) object["all_reduce_core_ms"] = stage.allReduceCoreMs;
@@ -169,6 +170,7 @@ static PlanStage readStage(const JsonNode& json, std::set<std::int64_t>& seenNod
               "nest",
               "reduced_bytes",
               "team_bytes",
+              "shard",
               "all_reduce_core_ms",
               "forward_team_ms",
               "backward_team_ms"});
@@ -208,6 +210,11 @@ static PlanStage readStage(const JsonNode& json, std::set<std::int64_t>& seenNod
     else
       split->error() << "expected \"none\", \"tp:2\" or \"tp:2,all\", with 2 to 1024 members, got \"" << split->text()
                      << "\"";
+  }
+  if (std::optional<JsonNode> shard = json.find("shard")) {
+    stage.sharding = policyNamed(shardings, shard->oneOf({"none", "optimizer", "weights"})).value_or(stage.sharding);
+    if (stage.sharding != pdcrt::Sharding::none && stage.replicas == 1)
+      shard->error() << "expected \"none\", because the stage has 1 replica, got \"" << shard->text() << "\"";
   }
   stage.allReduceCoreMs = optionalNumber(json, "all_reduce_core_ms");
   stage.exposedSyncMs = optionalNumber(json, "exposed_sync_ms");

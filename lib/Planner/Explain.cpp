@@ -252,6 +252,8 @@ static std::vector<Alternative> alternativesOf(const Replanner& replanner, const
     without.reason = fasterText(plan.timeMs / without.timeMs) + ", but " + without.reason;
   if (options.edgeCodec.policy != EdgeCodecPolicy::none)
     add("without encoded edges", [](PlannerOptions& o) { o.edgeCodec = {}; });
+  if (options.shard != ShardPolicy::none)
+    add("with whole optimizer states", [](PlannerOptions& o) { o.shard = ShardPolicy::none; });
   if (!options.stageReplicas.empty() || options.warmupPolicy == WarmupPolicy::given)
     add("without the given replicas and warm-up", [](PlannerOptions&) {});
   return alternatives;
@@ -289,6 +291,29 @@ static std::vector<CodedEdge> edgesOf(const CostGraph& graph, const Plan& plan) 
   return edges;
 }
 
+/// What shards save and cost, of every stage that has replicas.
+static std::vector<ShardedStage> shardsOf(const Plan& plan, const PlannerOptions& options) {
+  std::vector<ShardedStage> stages;
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+    const PlanStage& stage = plan.stages[s];
+    if (stage.replicas == 1) continue;
+    const bool isSharded = stage.sharding != pdcrt::Sharding::none;
+    PlannerOptions whole = options, shared = options;
+    whole.shard = ShardPolicy::none;
+    shared.shard = ShardPolicy::optimizer;
+    const double updateMs = stage.updateMs - stage.allReduceCoreMs; // without what the sum takes
+    stages.push_back({.stage = static_cast<int>(s),
+                      .replicas = stage.replicas,
+                      .isSharded = isSharded,
+                      .savedBytes = whole.optimizerBytes(stage.parameterBytes, stage.replicas) -
+                                    shared.optimizerBytes(stage.parameterBytes, stage.replicas),
+                      .updateMs = isSharded ? updateMs * stage.replicas : updateMs,
+                      .shardUpdateMs = isSharded ? updateMs : updateMs / stage.replicas,
+                      .gatherMs = stage.gatherMs()});
+  }
+  return stages;
+}
+
 Explanation pdc::explainPlan(const CostGraph& graph, const Cluster& cluster, const PlannerOptions& options,
                              const Plan& plan, const OtherPlanner& other) {
   Explanation explanation;
@@ -296,6 +321,7 @@ Explanation pdc::explainPlan(const CostGraph& graph, const Cluster& cluster, con
   Replanner replanner(graph, cluster, options, other);
   explanation.alternatives = alternativesOf(replanner, cluster, options, plan, /*searches=*/true);
   if (options.edgeCodec.policy != EdgeCodecPolicy::none) explanation.edges = edgesOf(graph, plan);
+  if (options.shard != ShardPolicy::none) explanation.shards = shardsOf(plan, options);
   explanation.levers = leversOf(replanner, cluster, options, replanner.isOwn() || options.memoryBytes > 0);
   return explanation;
 }
@@ -323,6 +349,12 @@ std::string pdc::toText(const Explanation& explanation, const Plan& plan) {
     bool helps = lever.timeMs < plan.timeMs * (1 - 1e-9);
     line(lever.name, msText(lever.timeMs), helps ? fasterText(plan.timeMs / lever.timeMs) : "no faster");
   }
+  if (!explanation.shards.empty()) text += "shards:\n";
+  for (const ShardedStage& of : explanation.shards)
+    text += "  stage " + std::to_string(of.stage) + ", " + std::to_string(of.replicas) +
+            " replicas: " + (of.isSharded ? "saves " : "whole; shards would save ") + sizeText(of.savedBytes) +
+            " of optimizer state in each; an update takes " + msText(of.shardUpdateMs) + " instead of " +
+            msText(of.updateMs) + ", then " + msText(of.gatherMs) + " to gather it\n";
   if (!explanation.edges.empty()) text += "edges:\n";
   for (const CodedEdge& edge : explanation.edges)
     text += "  '" + edge.name + "' " + std::to_string(edge.from) + ">" + std::to_string(edge.to) + ": " +

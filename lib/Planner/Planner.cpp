@@ -242,7 +242,8 @@ static Expected<Plan> planEncoded(const CostGraph& graph, const Cluster& cluster
 static bool hasPlan(const CostGraph& graph, const Cluster& cluster, const PlannerOptions& options) {
   Diagnostics ignored(nullptr);
   if (!checkOptions(graph, cluster, options, ignored)) return false;
-  if (options.edgeCodec.policy != EdgeCodecPolicy::none || options.schedule->stagesPerRank > 1)
+  if (options.edgeCodec.policy != EdgeCodecPolicy::none || options.shard == ShardPolicy::automatic ||
+      options.schedule->stagesPerRank > 1)
     return static_cast<bool>(planPipeline(graph, cluster, options, ignored));
   return solve(withTiesKeptTogether(graph, options), cluster, options).has_value();
 }
@@ -275,10 +276,26 @@ std::optional<std::int64_t> pdc::fewestDevices(const CostGraph& graph, const Clu
   return std::nullopt;
 }
 
+/// --shard=auto: whole states of the optimizer, unless only shards of them fit, or are faster.
+static Expected<Plan> planWithShards(const CostGraph& graph, const Cluster& cluster, PlannerOptions options,
+                                     Diagnostics& diags) {
+  Diagnostics ignored(nullptr);
+  options.shard = ShardPolicy::optimizer;
+  Expected<Plan> sharded = planPipeline(graph, cluster, options, ignored);
+  options.shard = ShardPolicy::none;
+  Expected<Plan> whole = planPipeline(graph, cluster, options, sharded ? ignored : diags);
+  if (!sharded || (whole && whole->timeMs <= sharded->timeMs * (1 + 1e-9))) return whole;
+  if (!whole) return sharded;
+  sharded->lowerBoundMs = std::min(sharded->lowerBoundMs, whole->lowerBoundMs);
+  sharded->optimal = sharded->timeMs <= sharded->lowerBoundMs * (1 + 1e-9);
+  return sharded;
+}
+
 Expected<Plan> pdc::planPipeline(const CostGraph& given, const Cluster& cluster, const PlannerOptions& options,
                                  Diagnostics& diags) {
   if (given.nodes.empty()) return diags.error({given.model}) << "expected a graph with at least one node, got none";
   if (!checkOptions(given, cluster, options, diags)) return failure;
+  if (options.shard == ShardPolicy::automatic) return planWithShards(given, cluster, options, diags);
   const CostGraph graph = withTiesKeptTogether(given, options);
   if (options.schedule->stagesPerRank > 1) return planLooped(graph, cluster, options, diags);
   if (options.edgeCodec.policy != EdgeCodecPolicy::none) return planEncoded(graph, cluster, options, diags);

@@ -21,7 +21,12 @@ Network::Network(const Plan& plan)
     for (const PlanRank::Host& host : rank.hosts) replicas_[host.stage][host.replica] = leaf_.back();
   }
   for (const EdgeTraffic& edge : trafficOf(plan)) traffic_[edge.edge.from].push_back(edge);
-  for (std::size_t s = 0; s < plan.stages.size(); ++s) allReduces_.push_back(allReduceOf(plan, static_cast<int>(s)));
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) exchanges_.push_back(exchangesOf(plan, static_cast<int>(s)));
+}
+
+void Network::exchange(pdcrt::ActionKind kind, int stage, pdcrt::Load& load) const {
+  const Exchanges& of = exchanges_[static_cast<std::size_t>(stage)];
+  load = kind == pdcrt::ActionKind::allGather || kind == pdcrt::ActionKind::unshard ? of.gather : of.sum;
 }
 
 double Network::bytes(int from, int to, bool forward) const {
@@ -108,12 +113,24 @@ pdcrt::Load Network::allReduceOf(const Plan& plan, int stage) const {
   for (const auto& [link, volume] : bytes)
     if (bandwidth[link] > 0 && volume > 0) load.links.push_back({link, volume / bandwidth[link]});
   load.aloneMs = std::max(0.0, planned.allReduceMs - load.latencyMs);
-  // With buckets only the part that the backward does not hide comes after it.
-  if (planned.syncDelay == 0 && planned.unhiddenSyncMs() < planned.allReduceMs) {
-    double part = planned.unhiddenSyncMs() / planned.allReduceMs;
-    load.latencyMs *= part;
-    load.aloneMs *= part;
-    for (pdcrt::LinkUse& use : load.links) use.ms *= part;
-  }
   return load;
+}
+
+/// A part of a load, as if so much less were moved.
+static pdcrt::Load scaled(pdcrt::Load load, double part) {
+  load.latencyMs *= part;
+  load.aloneMs *= part;
+  for (pdcrt::LinkUse& use : load.links) use.ms *= part;
+  return load;
+}
+
+Network::Exchanges Network::exchangesOf(const Plan& plan, int stage) const {
+  const PlanStage& planned = plan.stages[static_cast<std::size_t>(stage)];
+  const bool sharded = planned.sharding != pdcrt::Sharding::none;
+  const pdcrt::Load whole = allReduceOf(plan, stage);
+  // With buckets only the part that the backward does not hide comes after it.
+  const double sumMs = planned.allReduceMs * (sharded ? 0.5 : 1), part = sharded ? 0.5 : 1;
+  const double unhiddenMs = planned.unhiddenSyncMs() - (sharded ? planned.gatherMs() : 0);
+  const bool hides = planned.syncDelay == 0 && unhiddenMs < sumMs;
+  return {.sum = scaled(whole, hides ? part * std::max(0.0, unhiddenMs) / sumMs : part), .gather = scaled(whole, 0.5)};
 }

@@ -36,7 +36,8 @@ public:
   /// The all-reduce of a stage. On CPUs every replica exchanges parts with every other: a component that holds q of the
   /// r replicas sends and receives 2q(r-q)/r·|w|. Elsewhere it is a ring in the order of the replicas, with
   /// 2(r-1)/r·|w| over every hop. Latency counts 2(r-1) times. Not shorter than the time that the plan states.
-  void allReduce(int stage, pdcrt::Load& load) const { load = allReduces_[stage]; }
+  /// A reduce-scatter, and an all-gather, are one half of it each. Of what the backward hides nothing is left.
+  void exchange(pdcrt::ActionKind kind, int stage, pdcrt::Load& load) const;
 
 private:
   struct Level {
@@ -46,7 +47,12 @@ private:
     double latencyMs;
   };
 
+  struct Exchanges {
+    pdcrt::Load sum, gather; ///< after the backward; an all-gather
+  };
+
   pdcrt::Load allReduceOf(const Plan& plan, int stage) const;
+  Exchanges exchangesOf(const Plan& plan, int stage) const;
   /// Calls visit(level, link) for each link from leaf to leaf.
   template <class Visit>
   void forEachLink(std::int64_t from, std::int64_t to, Visit visit) const;
@@ -57,7 +63,7 @@ private:
   std::vector<std::vector<std::int64_t>> replicas_; ///< by stage: leaf of each replica
   std::vector<std::vector<EdgeTraffic>> traffic_;   ///< by `from`
   std::vector<PlanSharedParameter> shared_;
-  std::vector<pdcrt::Load> allReduces_;
+  std::vector<Exchanges> exchanges_; ///< by stage
 };
 
 } // namespace pdc

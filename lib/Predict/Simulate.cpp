@@ -31,7 +31,9 @@ pdcrt::Times pdc::timesOf(const Plan& plan, bool ownLinks) {
   times.transfer = [network](const pdcrt::ScheduleEdge& edge, bool forward) {
     return network->meanTransferMs(edge.from, edge.to, forward);
   };
-  times.allReduce = [stages = plan.stages](int stage) { return stages[stage].allReduceMs; };
+  times.allReduce = [stages = plan.stages](pdcrt::ActionKind kind, int stage) {
+    return stages[static_cast<std::size_t>(stage)].allReduceMs * (kind == pdcrt::ActionKind::allReduce ? 1 : 0.5);
+  };
   if (!ownLinks) {
     times.links = network->links();
     times.transferLoad = [network](const pdcrt::ScheduleEdge& edge, bool forward, int fromRank, int toRank,
@@ -39,7 +41,9 @@ pdcrt::Times pdc::timesOf(const Plan& plan, bool ownLinks) {
       network->route(network->leafOf(fromRank), network->leafOf(toRank), network->bytes(edge.from, edge.to, forward),
                      load);
     };
-    times.allReduceLoad = [network](int stage, pdcrt::Load& load) { network->allReduce(stage, load); };
+    times.allReduceLoad = [network](pdcrt::ActionKind kind, int stage, pdcrt::Load& load) {
+      network->exchange(kind, stage, load);
+    };
     times.sharedLoad = [network](const pdcrt::SharedEdge& edge, bool version, int fromRank, int toRank,
                                  pdcrt::Load& load) {
       network->route(network->leafOf(fromRank), network->leafOf(toRank),

@@ -31,6 +31,9 @@ const char* kindOf(const pdcrt::Action& action) {
   case ActionKind::sendForward: return "sf";
   case ActionKind::sendBackward: return "sb";
   case ActionKind::allReduce:
+  case ActionKind::reduceScatter:
+  case ActionKind::allGather:
+  case ActionKind::unshard:
   case ActionKind::gradientNorm: return "a";
   default: return "sv";
   }

@@ -482,7 +482,7 @@ TEST(Check, RanksShareCoresAndLinks) {
 TEST(Check, TracesWhatHappened) {
   pdcrt::Times times;
   times.computation = [](const Action&) { return 1.0; };
-  times.allReduce = [](int) { return 4.0; };
+  times.allReduce = [](ActionKind, int) { return 4.0; };
   pdcrt::CheckResult result = pdcrt::check(buildSchedule({.stages = {{2, 0, 0}}}), 2, {.times = &times, .trace = true});
   std::string text;
   for (const pdcrt::TracedAction& t : result.trace)

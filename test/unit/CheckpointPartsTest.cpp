@@ -227,10 +227,119 @@ TEST_F(StageFiles, OfAnotherShapeThanIsWantedAreRefused) {
             fileOf(0) + ": tensor 'w' has the shape [4, 6], the program needs [4, 8] of its own element type");
 }
 
+/// FOLDER/stage0[.replicaR].safetensors with ranges of numbers(whole).
+class RangeFiles : public testing::Test {
+protected:
+  std::string fileOf(int replica) const {
+    return folder.path + "/stage0" + (replica > 0 ? ".replica" + std::to_string(replica) : "") + ".safetensors";
+  }
+  void write(int replica, const std::vector<ElementRange>& ranges, std::string metadata = {}) {
+    std::vector<float> values;
+    for (const ElementRange& range : ranges)
+      for (std::int64_t i = 0; i < range.count; ++i) values.push_back(static_cast<float>(range.begin + i + 1));
+    const TensorRecord record = {
+        "w", Element::f32, {static_cast<std::int64_t>(values.size())}, std::as_bytes(std::span(values))};
+    if (metadata.empty()) metadata = rangesMetadata("w", ranges, whole).second;
+    ASSERT_TRUE(writeSafetensors(fileOf(replica), std::span(&record, 1), {{"ranges/w", metadata}}));
+  }
+  Status open(StoredTensors& tensors, int replicas) const {
+    std::vector<std::string> paths;
+    for (int replica = 0; replica < replicas; ++replica) paths.push_back(fileOf(replica));
+    return tensors.open(paths);
+  }
+  std::string problem(int replicas) const {
+    StoredTensors tensors;
+    const Status status = open(tensors, replicas);
+    EXPECT_EQ(status.code(), Exit::badData);
+    EXPECT_NE(status.help(), "");
+    return status.message().substr(status.message().find("tensor 'w'"));
+  }
+  ScratchFolder folder;
+};
+
+TEST_F(RangeFiles, AreOneTensorOfWhichAnyPartIsRead) {
+  write(0, {{0, 5}, {9, 6}});
+  write(1, {{5, 4}, {15, 9}});
+  StoredTensors tensors;
+  ASSERT_TRUE(open(tensors, 2));
+  EXPECT_TRUE(tensors.find("w")->isDivided());
+  const TensorRecord& record = tensors.whole().at("w");
+  EXPECT_EQ(record.shape, dims(whole));
+  const std::vector<float> expected = numbers(whole);
+  EXPECT_EQ(std::memcmp(record.values.data(), expected.data(), record.values.size()), 0);
+  for (const Part& part : {columns, rows})
+    for (int member = 0; member < part.of; ++member) {
+      const std::vector<float> wanted = partOf(whole, {part, member});
+      std::vector<float> own(wanted.size());
+      ASSERT_TRUE(tensors.find("w")->read({Element::f32, localShape(whole, part), {part, member}},
+                                          std::as_writable_bytes(std::span(own))));
+      EXPECT_EQ(own, wanted);
+    }
+}
+
+TEST_F(RangeFiles, ThatAreNotEveryElementOnceAreRefused) {
+  write(0, {{0, 5}, {9, 6}});
+  write(1, {{5, 4}, {15, 9}});
+  EXPECT_EQ(problem(1), "tensor 'w' is divided over replicas, no file has its elements from 5 to 8");
+  write(1, {{5, 4}, {15, 8}});
+  EXPECT_EQ(problem(2), "tensor 'w' is divided over replicas, no file has its elements from 23 to 23");
+  write(1, {{4, 5}, {15, 9}});
+  EXPECT_EQ(problem(2), "tensor 'w' has element 4, which another file holds, too");
+  write(1, {{5, 4}, {15, 9}}, "shape 6 4 ranges 5+4 15+9");
+  EXPECT_NE(problem(2).find("has ranges of [6, 4], "), std::string::npos);
+  write(1, {{5, 4}, {15, 9}}, "shape 4 6 ranges 5+4 15+8");
+  EXPECT_EQ(problem(2), "tensor 'w' has the shape [13], its ranges have 12 elements");
+}
+
+TEST(RangeTexts, AreReadWhereTheyAreWhatIsWritten) {
+  std::vector<ElementRange> ranges;
+  Shape shape;
+  ASSERT_TRUE(parseRanges("shape 4 6 ranges 0+5 9+6", ranges, shape));
+  EXPECT_EQ(ranges, (std::vector<ElementRange>{{0, 5}, {9, 6}}));
+  for (const char* text :
+       {"", "shape 4 6", "shape 4 6 ranges", "shape 4 6 ranges ", "shape 4 6 ranges 0+0", "shape 4 6 ranges 0+25",
+        "shape 4 6 ranges 9+6 0+5", "shape 4 6 ranges 0+5 4+2", "shape 4 6 ranges 00+5", "shape 4 6 ranges -1+5",
+        "shape 4 6 ranges 0+5x", "shape 4 6 ranges 0-5", "shape 4 -6 ranges 0+5", "shape 4  6 ranges 0+5",
+        "shape 4 6 ranges 9223372036854775807+1", "shape 9223372036854775807 4 ranges 0+5", "shape ranges 0+2",
+        "shape 1 1 1 1 1 1 1 1 1 1 1 1 1 ranges 0+1"})
+    EXPECT_FALSE(parseRanges(text, ranges, shape)) << text;
+  EXPECT_TRUE(parseRanges("shape ranges 0+1", ranges, shape)) << "a scalar";
+}
+
+TEST(Manifests, OfShardsHaveFormat3) {
+  Manifest manifest;
+  manifest.replicas = {2, 1};
+  manifest.members = {1, 1};
+  manifest.owners = {2, 1};
+  for (const Shard& shard : {Shard{ShardKind::weights, 0, 0, {}, 0}, Shard{ShardKind::weights, 0, 1, {}, 0},
+                             Shard{ShardKind::optimizer, 0, 0, {}, 0}, Shard{ShardKind::optimizer, 0, 1, {}, 0},
+                             Shard{ShardKind::weights, 1, 0, {}, 0}, Shard{ShardKind::optimizer, 1, 0, {}, 0}})
+    manifest.shards.push_back(shard);
+  const auto isRead = [](const Manifest& m) {
+    Manifest read;
+    return parseManifest(toJson(m), "m", read) && read == m;
+  };
+  EXPECT_TRUE(isRead(manifest));
+  EXPECT_NE(toJson(manifest).find("\"format\": 3"), std::string::npos);
+  EXPECT_EQ(fileOf(manifest.shards[1]), "stage0.replica1.safetensors");
+  EXPECT_EQ(fileOf(manifest.shards[3]), "stage0.optimizer.replica1.safetensors");
+  for (std::size_t i = 0; i < manifest.shards.size(); ++i) {
+    Manifest other = manifest;
+    other.shards.erase(other.shards.begin() + static_cast<std::ptrdiff_t>(i));
+    EXPECT_FALSE(isRead(other)) << i;
+  }
+  Manifest other = manifest;
+  other.owners = {3, 1};
+  EXPECT_FALSE(isRead(other)) << "all replicas, or one";
+  other.owners = {2};
+  EXPECT_FALSE(isRead(other));
+}
+
 TEST(Manifests, OfTeamsHaveFormat2) {
   Manifest manifest;
   manifest.replicas = {2, 1};
   manifest.members = {2, 1};
+  manifest.owners = {1, 1};
   for (const Shard& shard : {Shard{ShardKind::weights, 0, 0, {}, 0}, Shard{ShardKind::weights, 0, 0, {}, 1},
                              Shard{ShardKind::optimizer, 0, 0, {}, 0}, Shard{ShardKind::optimizer, 0, 0, {}, 1},
                              Shard{ShardKind::state, 0, 1, {}, 0}, Shard{ShardKind::state, 0, 1, {}, 1},

@@ -22,7 +22,7 @@ struct PlannerInstance {
 class RandomInstances {
 public:
   explicit RandomInstances(std::uint64_t seed)
-      : random_(seed), buckets_(seed), cores_(seed), late_(seed), frozen_(seed) {}
+      : random_(seed), buckets_(seed), cores_(seed), late_(seed), frozen_(seed), shards_(seed) {}
 
   std::int64_t between(std::int64_t least, std::int64_t most) {
     return std::uniform_int_distribution<std::int64_t>(least, most)(random_);
@@ -111,6 +111,7 @@ public:
     options.recompute = between(0, 4)   ? RecomputePolicy::none
                         : between(0, 2) ? RecomputePolicy::automatic
                                         : RecomputePolicy::all;
+    if (shards_() % 3 == 0) options.shard = ShardPolicy::optimizer;
     if (buckets_() % 2) options.bucketBytes = static_cast<std::int64_t>(1 + buckets_() % 6) * 100;
     return options;
   }
@@ -139,7 +140,7 @@ public:
 private:
   double time(bool coarse) { return static_cast<double>(coarse ? between(1, 3) * 8 : between(0, 40)) / 4; }
 
-  std::mt19937_64 random_, buckets_, cores_, late_, frozen_;
+  std::mt19937_64 random_, buckets_, cores_, late_, frozen_, shards_;
 };
 
 inline void setMemory(Cluster& cluster, std::int64_t bytes) {
@@ -179,7 +180,8 @@ inline std::string toLine(const PlannerInstance& instance, const std::optional<P
   const PlannerOptions& o = instance.options;
   json["options"] = {nameOf(o.sync), nameOf(o.weights),   o.warmupPolicy == WarmupPolicy::paper ? "paper" : "hide",
                      o.straight,     nameOf(o.recompute), o.optimizerStatePerParameterByte};
-  if (o.bucketBytes != defaultBucketBytes) json["options"].push_back(o.bucketBytes);
+  if (o.bucketBytes != defaultBucketBytes || o.shard != ShardPolicy::none) json["options"].push_back(o.bucketBytes);
+  if (o.shard != ShardPolicy::none) json["options"].push_back(nameOf(o.shard));
   json["best"] = nullptr;
   if (best) json["best"] = {best->timeMs, best->loadMs, best->peakMemoryBytes, best->bytesMoved};
   return json.dump();
@@ -227,6 +229,7 @@ inline PlannerInstance instanceOf(const std::string& line, std::optional<PlanCos
   result.options.recompute = policyNamed(recomputePolicies, o[4].get<std::string>()).value();
   result.options.optimizerStatePerParameterByte = o[5];
   if (o.size() > 6) result.options.bucketBytes = o[6];
+  if (o.size() > 7) result.options.shard = policyNamed(shardPolicies, o[7].get<std::string>()).value();
   best.reset();
   if (const ordered_json& b = json["best"]; !b.is_null()) best = PlanCost{true, b[0], b[1], b[2], b[3], {}};
   return result;

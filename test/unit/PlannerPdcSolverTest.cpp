@@ -105,6 +105,7 @@ public:
                         : oneIn(2) ? RecomputePolicy::automatic
                                    : RecomputePolicy::all;
     options.optimizerStatePerParameterByte = static_cast<double>(between(0, 2));
+    if (oneIn(3)) options.shard = ShardPolicy::optimizer;
     if (oneIn(8)) options.stageReplicas = {static_cast<int>(between(1, 2)), static_cast<int>(between(1, 2))};
     return options;
   }

@@ -32,7 +32,10 @@ private:
 
   /// Stages with legal warm-ups: w·R does not grow.
   void addStages(PipelineShape& shape, int count) {
-    for (int s = 0; s < count; ++s) shape.stages.push_back({.replicas = between(0, 1) ? 1 : between(1, 4)});
+    for (int s = 0; s < count; ++s) {
+      shape.stages.push_back({.replicas = between(0, 1) ? 1 : between(1, 4)});
+      if (between(0, 2) == 0) shape.stages.back().sharding = pdcrt::Sharding::optimizer; // if it has replicas
+    }
     for (int s = count - 2; s >= 0; --s) {
       const StageShape& next = shape.stages[s + 1];
       int R = shape.stages[s].replicas;
@@ -86,6 +89,8 @@ private:
     PipelineShape shape{.kind = kind};
     int ranks = between(1, 4), replicas = between(0, 1) ? 1 : between(2, 3);
     shape.stages.assign(static_cast<std::size_t>(ranks * ScheduleKind(kind)->stagesPerRank), {.replicas = replicas});
+    if (between(0, 2) == 0)
+      for (StageShape& stage : shape.stages) stage.sharding = pdcrt::Sharding::optimizer; // if it has replicas
     shape.microbatches = kind == "zb-v" ? between(1, 12) : ranks * replicas * between(1, 3);
     connect(shape);
     return shape;

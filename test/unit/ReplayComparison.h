@@ -20,6 +20,7 @@ struct ComparisonCase {
   bool gradientNorm = true;
   bool tied = false;
   std::vector<std::vector<int>> routes = {}; ///< by stage, as in Replay.h
+  bool sharded = false;                      ///< replicas divide the updates
 };
 
 inline pdcrt::Schedule scheduleOf(const ComparisonCase& c) {
@@ -27,7 +28,8 @@ inline pdcrt::Schedule scheduleOf(const ComparisonCase& c) {
   for (std::size_t s = 0; s < c.replicas.size(); ++s)
     stages.push_back({.replicas = c.replicas[s],
                       .warmup = c.warmup[s],
-                      .route = c.routes.empty() ? pdcrt::Route() : pdcrt::Route(c.routes[s])});
+                      .route = c.routes.empty() ? pdcrt::Route() : pdcrt::Route(c.routes[s]),
+                      .sharding = c.sharded ? pdcrt::Sharding::optimizer : pdcrt::Sharding::none});
   pdc::PipelineShape shape = pdc::straightShape(stages);
   shape.kind = c.kind;
   shape.microbatches = c.microbatches;

@@ -208,10 +208,11 @@ TEST(ExactSum, SquaresAreThoseOfTheFloats) {
   auto sumOf = [&](std::int64_t count) {
     Stream stream;
     const device::Floats of[] = {{values.data(), 3}, {values.data(), count}};
-    double sums[] = {-1, -1};
-    EXPECT_TRUE(device::sumsOfSquares(stream, of, sums));
+    constexpr std::int64_t block = 500;
+    std::vector<double> sums(1 + device::blocksOfSquares(count, block), -1);
+    EXPECT_TRUE(device::sumsOfSquares(stream, of, block, sums));
     EXPECT_EQ(sums[0], 21.0 / (1 << 20)); // of 1/1024, 2/1024 and 4/1024
-    return sums[1];
+    return std::accumulate(sums.begin() + 1, sums.end(), 0.0);
   };
   EXPECT_EQ(sumOf(1003), expected);
   values[1001] = HUGE_VALF;

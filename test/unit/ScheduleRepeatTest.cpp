@@ -35,7 +35,7 @@ pdcrt::Times randomTimes(std::mt19937& random, const pdcrt::Schedule& schedule) 
   times.transfer = [transfer](const pdcrt::ScheduleEdge& edge, bool forward) {
     return transfer[edge.from] * (forward ? 1 : 0.5);
   };
-  times.allReduce = [allReduce](int stage) { return allReduce[stage]; };
+  times.allReduce = [allReduce](pdcrt::ActionKind, int stage) { return allReduce[stage]; };
   times.sharedLinks = random() % 3 == 0;
   times.cores = random() % 3 == 0 ? 1 + static_cast<int>(random() % schedule.ranks.size()) : 0;
   return times;

@@ -161,7 +161,7 @@ TEST(Action, SaysWhatItExpected) {
       {"", "expected a stage number in ''"},
       {"F3", "expected a stage number in 'F3'"},
       {"-1F3", "expected a stage number in '-1F3'"},
-      {"1X3", "expected one of F, B, I, W, U, E, SF, RF, SB, RB, AR, SV, RV, SG, RG, GN in '1X3'"},
+      {"1X3", "expected one of F, B, I, W, U, E, SF, RF, SB, RB, AR, SV, RV, SG, RG, GN, RS, AG, UN, RE in '1X3'"},
       {"1F", "expected a minibatch or version number in '1F'"},
       {"1F99999999999999999999", "expected a minibatch or version number in '1F99999999999999999999'"},
       {"1SF3", "expected '>' and the receiver's stage in '1SF3'"},
@@ -203,15 +203,18 @@ TEST(Schedule, ErrorsNameTheLineAndTheExpectation) {
   EXPECT_EQ(errorOf(head + "edge 0-1 forward\n"), "line 5: expected two numbers with '>' between, got '0-1'");
   EXPECT_EQ(errorOf(head + "rank 0 hosts 0.0\n"), "line 5: expected 'step'");
   EXPECT_EQ(errorOf(head + "start\n"), "line 5: expected a line 'rank …' before 'start'");
-  EXPECT_EQ(errorOf(head + "rank 0 hosts 0.0 step 1 more\n"), "line 5: expected the end of the line, got 'more'");
-  EXPECT_EQ(errorOf(head + "rank 0 hosts 0.0 step 1\nrepeat\n  0F0 0Q0\n"),
-            "line 7: expected one of F, B, I, W, U, E, SF, RF, SB, RB, AR, SV, RV, SG, RG, GN in '0Q0'");
+  EXPECT_EQ(errorOf(head + "rank 0 hosts 0.0 step 1 more\n"),
+            "line 5: expected 'pool' or the end of the line, got 'more'");
+  EXPECT_EQ(
+      errorOf(head + "rank 0 hosts 0.0 step 1\nrepeat\n  0F0 0Q0\n"),
+      "line 7: expected one of F, B, I, W, U, E, SF, RF, SB, RB, AR, SV, RV, SG, RG, GN, RS, AG, UN, RE in '0Q0'");
   EXPECT_EQ(errorOf(head + "rank 0 hosts 0.0 step 1\nrepeat\n  0F0 0B0 0U1\n"), "parsed");
   const std::string split = "schedule x\nstage 0 replicas 1 warmup 0 sync-delay 0 slots 1 versions 1 ";
   EXPECT_EQ(errorOf(split + "hand 1\n"), "line 2: expected 'handovers', 'route' or the end of the line, got 'hand'");
   EXPECT_EQ(errorOf(split + "handovers\n"), "line 2: expected a number from 0 to 1048576, got ''");
   EXPECT_EQ(errorOf(split + "handovers 0\n"), "stage 0 needs at least one replica, slot, version and handover");
-  EXPECT_EQ(errorOf("schedule x\nstage 0 replicas 1 tea 2\n"), "line 2: expected 'team' or 'warmup', got 'tea'");
+  EXPECT_EQ(errorOf("schedule x\nstage 0 replicas 1 tea 2\n"),
+            "line 2: expected 'team', 'shard' or 'warmup', got 'tea'");
   EXPECT_EQ(errorOf("schedule x\nstage 0 replicas 1 team\n"), "line 2: expected a number from 0 to 1048576, got ''");
 }
 

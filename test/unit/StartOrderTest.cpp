@@ -123,7 +123,7 @@ private:
     const Action& action = at.list[at.executed];
     const int rank = process / members_;
     if (action.kind == ActionKind::gradientNorm) return true; // norms go another way
-    if (action.kind == ActionKind::allReduce && replicas(action.stage) == 1) return true;
+    if (isReduction(action.kind) && replicas(action.stage) == 1) return true;
     const bool computes = isComputation(action.kind);
     if (computes && (members_ == 1 || action.kind == ActionKind::update)) {
       EXPECT_EQ(orders_[static_cast<std::size_t>(rank)].turn(action), -1) << toString(action);
@@ -153,7 +153,7 @@ private:
   int needed(const Name& name) const {
     const auto kind = static_cast<ActionKind>(name[0]);
     if (isComputation(kind)) return members_;
-    return kind == ActionKind::allReduce ? replicas(static_cast<int>(name[2])) : 2;
+    return isReduction(kind) ? replicas(static_cast<int>(name[2])) : 2;
   }
 
   /// Starts what all have posted, and come to, and so ends it.
@@ -161,7 +161,7 @@ private:
     if (static_cast<int>(halves.size()) < needed(name)) return false;
     for (const Half& half : halves)
       if (!gates_[static_cast<std::size_t>(half.process)].mayStart(half.turn)) return false;
-    const bool reduces = static_cast<ActionKind>(name[0]) == ActionKind::allReduce;
+    const bool reduces = isReduction(static_cast<ActionKind>(name[0]));
     for (const Half& half : halves) {
       gates_[static_cast<std::size_t>(half.process)].started(half.turn);
       const Half& next = halves[(static_cast<std::size_t>(&half - halves.data()) + 1) % halves.size()];

@@ -97,7 +97,9 @@ struct TimedPipeline {
     pdcrt::Times times;
     times.computation = pdc::timesOf(plan).computation;
     times.transfer = [ms = transferMs](const pdcrt::ScheduleEdge&, bool) { return ms; };
-    times.allReduce = [stages = plan.stages](int stage) { return stages[static_cast<std::size_t>(stage)].allReduceMs; };
+    times.allReduce = [stages = plan.stages](pdcrt::ActionKind, int stage) {
+      return stages[static_cast<std::size_t>(stage)].allReduceMs;
+    };
     return times;
   }
 

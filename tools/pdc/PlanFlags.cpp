@@ -120,6 +120,14 @@ void PlanFlags::addReplicasTo(CLI::App& app, CompileOptions& options) {
       ->check(CLI::IsMember(namesOf(syncPolicies)))
       ->type_name("overlap|barrier")
       ->capture_default_str();
+  shard_ = nameOf(options.planner.shard);
+  app.add_option("--shard", shard_,
+                 "what the replicas of a stage divide\n"
+                 "none: each has all of the optimizer's state. optimizer: each keeps and updates a part (ZeRO). auto: "
+                 "where only that fits into memory, or is faster.")
+      ->check(CLI::IsMember(namesOf(shardPolicies)))
+      ->type_name("none|optimizer|auto")
+      ->capture_default_str();
   app.add_option("--bucket", bucket_,
                  "gradients that are reduced in one all-reduce, at most\n"
                  "Buckets are reduced while the backward goes on. Default: 8MiB.")
@@ -136,7 +144,7 @@ Status PlanFlags::applySchedule(const CLI::App& app, CompileOptions& options, Di
     return success;
   }
   options.scheduleFile = schedule_;
-  for (const char* flag : {"--weights", "--microbatches", "--sync", "--warmup", "--straight", "--replicas"})
+  for (const char* flag : {"--weights", "--microbatches", "--sync", "--warmup", "--straight", "--replicas", "--shard"})
     if (app.count(flag) > 0)
       return diags.error({}).exit(ExitCode::usage).help(std::string("leave out ") + flag)
              << "the schedule in '" << schedule_ << "' decides what " << flag << " would";
@@ -148,6 +156,7 @@ Status PlanFlags::apply(const CLI::App& app, CompileOptions& options, Diagnostic
   options.planner.weights = *policyNamed(weightPolicies, weights_); // CLI11 has checked the names
   options.planner.recompute = *policyNamed(recomputePolicies, recompute_);
   options.planner.sync = *policyNamed(syncPolicies, sync_);
+  options.planner.shard = *policyNamed(shardPolicies, shard_);
   options.threadsPerStage = threads_ == "auto" ? 0 : std::stoi(threads_);
   options.split = *teamSplitFromText(split_);
   options.planner.edgeCodec = *edgeCodecChoiceFromText(edgeCodec_);

@@ -26,7 +26,7 @@ private:
   std::string threads_ = "1", updates_ = "late", schedule_, bucket_, warmup_ = "hide";
   std::string split_ = "none";
   std::string edgeCodec_ = "none";
-  std::string weights_, recompute_, sync_; ///< names of policies
+  std::string weights_, recompute_, sync_, shard_; ///< names of policies
 };
 
 } // namespace pdc

@@ -21,6 +21,9 @@
 //                                                       max(0, max_i(r_i + Σ_{k>=i} y_k) - B): bucket i of the
 //                                                       gradients (pdc/Plan/GradientBuckets.h) is final r_i after the
 //                                                       backward began, its share of sync - a is y_i
+//                                                       where replicas share the optimizer (ZeRO, arXiv 1910.02054), U
+//                                                       is 1/R of an update, and a; sync - a counts in e by half, and
+//                                                       the other half is added: it gathers what was updated
 //   all-reduce      sync / R                            sync = 2(R-1)·latency + busiest link's bytes / bandwidth
 //   link direction  bytes that cross it / bandwidth     of each component of each level; transfers, all-reduces and
 //                                                       shared parameters together

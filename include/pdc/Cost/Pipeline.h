@@ -8,6 +8,7 @@ namespace pdc {
 
 struct PipelineStage {
   int replicas = 1;
+  bool isSharded = false; ///< its replicas divide the optimizer's state and the updates
   int syncDelay = 0;
   double forwardMs = 0, inputGradientMs = 0, weightGradientMs = 0, updateMs = 0; ///< on the slowest of its devices
   double forwardTeamMs = 0, backwardTeamMs = 0;                                  ///< of the above

@@ -32,6 +32,10 @@ struct GradientBucket {
 ///
 /// `buckets` are in the order in which they are reduced; without any, nothing is hidden. `coreMs`: what the all-reduce
 /// takes from the core that computes; it is counted with the update, and for so long nobody waits.
-double exposedSyncMs(const std::vector<GradientBucket>& buckets, double backwardMs, double syncMs, double coreMs = 0);
+///
+/// `sharded`: only one half of sync - core is a sum, y_k that much less; the other half gathers what was updated, and
+/// nothing hides it.
+double exposedSyncMs(const std::vector<GradientBucket>& buckets, double backwardMs, double syncMs, double coreMs = 0,
+                     bool sharded = false);
 
 } // namespace pdc

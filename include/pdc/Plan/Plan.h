@@ -31,8 +31,9 @@ struct PlanStage {
   int replicas = 1;
   int tensorParallel = 1; ///< devices of one replica (cost model piper)
   TeamSplit split = {};   ///< how each replica is divided; times and bytes are those of a member
-  int warmup = 0;         ///< w_s
-  int syncDelay = 0;      ///< d_s
+  pdcrt::Sharding sharding = pdcrt::Sharding::none; ///< what the replicas divide; only where there are several
+  int warmup = 0;                                   ///< w_s
+  int syncDelay = 0;                                ///< d_s
   bool recompute = false; ///< the backward runs the forward again; only what comes from outside is kept in flight
   /// One per node where the input offers several ways to run it (cost model piper), else empty.
   std::vector<std::string> choices;
@@ -44,15 +45,16 @@ struct PlanStage {
   double weightGradientMs = 0;
   double updateMs = 0;
   double forwardTeamMs = 0, backwardTeamMs = 0; ///< share of the above in which members of a team wait
-  double allReduceMs = 0;                       ///< sync_s of docs/PlannerModels.md: one all-reduce of this stage
-  double allReduceCoreMs = 0;                   ///< of updateMs: what its bytes take from the core that computes
-  double exposedSyncMs = 0;                     ///< e_s: what of it the backward does not hide when d_s = 0
-  std::vector<GradientBucket> buckets;          ///< from which e_s follows; empty where nothing is hidden
+  /// sync_s of docs/PlannerModels.md: one all-reduce of this stage, or a reduce-scatter and an all-gather.
+  double allReduceMs = 0;
+  double allReduceCoreMs = 0;          ///< of updateMs: what its bytes take from the core that computes
+  double exposedSyncMs = 0;            ///< e_s: what of it the backward does not hide when d_s = 0
+  std::vector<GradientBucket> buckets; ///< from which e_s follows; empty where nothing is hidden
   std::int64_t parameterBytes = 0;
   std::int64_t gradientBytes = 0;  ///< one set of accumulators
   std::int64_t reducedBytes = 0;   ///< all-reduced: trained parameters, once each; 0 until code is generated
   std::int64_t teamBytes = 0;      ///< that a member sends to its team per minibatch; 0 until code is generated
-  std::int64_t optimizerBytes = 0; ///< what the optimizer keeps of one replica's parameters
+  std::int64_t optimizerBytes = 0; ///< what the optimizer keeps in one replica: of its shard, where it has one
   std::int64_t savedBytes = 0;     ///< per minibatch in flight
   std::int64_t scratchBytes = 0;   ///< scratch and workspace
   std::int64_t frozenBytes = 0;    ///< parameters that never change: one copy
@@ -64,11 +66,15 @@ struct PlanStage {
   double unhiddenSyncMs() const {
     return buckets.empty() && exposedSyncMs == 0 ? std::max(0.0, allReduceMs - allReduceCoreMs) : exposedSyncMs;
   }
+  /// Of sharded replicas: the all-gather of what they have updated.
+  double gatherMs() const { return std::max(0.0, allReduceMs - allReduceCoreMs) / 2; }
   /// Sets e_s as the other times and the buckets say. These become final in the backward, or in its second half where
   /// the schedule splits it.
   void hideSync(bool splitBackward) {
     const double backwardMs = weightGradientMs + (splitBackward ? 0 : inputGradientMs);
-    if (!buckets.empty()) exposedSyncMs = pdc::exposedSyncMs(buckets, backwardMs, allReduceMs, allReduceCoreMs);
+    const bool sharded = sharding != pdcrt::Sharding::none;
+    if (!buckets.empty())
+      exposedSyncMs = pdc::exposedSyncMs(buckets, backwardMs, allReduceMs, allReduceCoreMs, sharded);
   }
 };
 

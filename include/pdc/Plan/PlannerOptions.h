@@ -15,6 +15,9 @@ enum class WarmupPolicy { hide, paper, given };
 /// Which stages run their forward again in the backward: none, those for which the planner chooses it, or all.
 enum class RecomputePolicy : std::uint8_t { none, automatic, all };
 
+/// What the replicas of a stage divide: nothing, the optimizer's state and the updates, or what the planner chooses.
+enum class ShardPolicy : std::uint8_t { none, optimizer, automatic };
+
 struct PlannerOptions {
   ScheduleKind schedule;
   pdcrt::WeightPolicy weights = pdcrt::WeightPolicy::stash;
@@ -25,12 +28,24 @@ struct PlannerOptions {
   double optimizerStatePerParameterByte = 0; ///< 0 for SGD, 1 with momentum, 2 for Adam
   bool straight = false;                     ///< no replication
   RecomputePolicy recompute = RecomputePolicy::none;
+  ShardPolicy shard = ShardPolicy::none;
   std::int64_t memoryBytes = 0;                  ///< if positive: the limit of every device, instead of the cluster's
   std::int64_t bucketBytes = defaultBucketBytes; ///< of gradients that are reduced together
   EdgeCodecChoice edgeCodec = {};                ///< of the tensors that can be encoded (CostTensor::codec)
   double timeLimitS = 0;                         ///< if positive: return the best plan found by then, with its gap
   /// If not empty: exactly these replica counts, one per stage; the planner only chooses where to cut.
   std::vector<int> stageReplicas;
+
+  /// Whether so many replicas of a stage divide the optimizer's state and the updates.
+  bool shards(int replicas) const { return shard == ShardPolicy::optimizer && replicas > 1; }
+  /// Bytes of the optimizer's state in one of so many replicas of a stage with these parameters.
+  std::int64_t optimizerBytes(std::int64_t parameterBytes, int replicas) const {
+    const auto bytes = static_cast<std::int64_t>(optimizerStatePerParameterByte * static_cast<double>(parameterBytes));
+    return shards(replicas) ? (bytes + replicas - 1) / replicas : bytes;
+  }
+  /// What a device takes at least, however many share a stage: of the state per byte of parameters, and of an update.
+  double leastOptimizerState() const { return shard == ShardPolicy::optimizer ? 0 : optimizerStatePerParameterByte; }
+  double leastUpdateMs(double updateMs) const { return shard == ShardPolicy::optimizer ? 0 : updateMs; }
 };
 
 } // namespace pdc

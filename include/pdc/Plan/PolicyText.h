@@ -26,6 +26,11 @@ inline constexpr std::array<PolicyName<SyncPolicy>, 2> syncPolicies = {
     {{SyncPolicy::overlap, "overlap"}, {SyncPolicy::barrier, "barrier"}}};
 inline constexpr std::array<PolicyName<RecomputePolicy>, 3> recomputePolicies = {
     {{RecomputePolicy::none, "none"}, {RecomputePolicy::automatic, "auto"}, {RecomputePolicy::all, "all"}}};
+inline constexpr std::array<PolicyName<pdcrt::Sharding>, 3> shardings = {{{pdcrt::Sharding::none, "none"},
+                                                                          {pdcrt::Sharding::optimizer, "optimizer"},
+                                                                          {pdcrt::Sharding::weights, "weights"}}};
+inline constexpr std::array<PolicyName<ShardPolicy>, 3> shardPolicies = {
+    {{ShardPolicy::none, "none"}, {ShardPolicy::optimizer, "optimizer"}, {ShardPolicy::automatic, "auto"}}};
 
 /// The policy of this name; nothing if the table has none.
 template <class Policy, std::size_t count>
@@ -59,6 +64,12 @@ inline std::string nameOf(SyncPolicy policy) {
 }
 inline std::string nameOf(RecomputePolicy policy) {
   return nameIn(recomputePolicies, policy);
+}
+inline std::string nameOf(pdcrt::Sharding sharding) {
+  return nameIn(shardings, sharding);
+}
+inline std::string nameOf(ShardPolicy policy) {
+  return nameIn(shardPolicies, policy);
 }
 
 } // namespace pdc

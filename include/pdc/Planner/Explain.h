@@ -34,6 +34,16 @@ struct CodedEdge {
   double paysBelowBytesPerS = 0; ///< on a slower link of its own, coding takes less than the bytes that it saves
 };
 
+/// What it means for a stage with replicas that they divide the optimizer's state and the updates.
+struct ShardedStage {
+  int stage = 0, replicas = 1;
+  bool isSharded = false;
+  std::int64_t savedBytes = 0; ///< of the optimizer's state, in each replica
+  double updateMs = 0;         ///< of all parameters
+  double shardUpdateMs = 0;    ///< of one replica's
+  double gatherMs = 0;         ///< of what replicas have updated; unsharded, the sum takes it
+};
+
 struct Explanation {
   std::string bottleneck;  ///< the resource that is busy all the time: "the computation of stage 2"; may be empty
   double bottleneckMs = 0; ///< how long it is busy per minibatch
@@ -41,7 +51,8 @@ struct Explanation {
   double runnerUpMs = 0;
   std::vector<Alternative> alternatives;
   std::vector<Lever> levers;
-  std::vector<CodedEdge> edges; ///< with --edge-codec
+  std::vector<CodedEdge> edges;     ///< with --edge-codec
+  std::vector<ShardedStage> shards; ///< with --shard
 };
 
 /// A planner with a cost model of its own: as planPipeline.

@@ -5,8 +5,11 @@
 //   2F0  forward        2B0  full backward        2I0  backward, input gradient        2W0  backward, weight gradient
 //
 // A file is one batch. What it leaves open follows from the plan: transfers over its edges, all-reduces, updates.
-// PyTorch's form with communication is read too: SEND_F, RECV_F, SEND_B, RECV_B, UNSHARD, RESHARD and REDUCE_GRAD are
-// left out, and (0F7;7B3)OVERLAP_F_B is one computation after the other; a remark says so.
+// PyTorch's form with communication is read too: SEND_F, RECV_F, SEND_B and RECV_B are left out, and
+// (0F7;7B3)OVERLAP_F_B is one computation after the other; a remark says so. Of a replicated stage 2UNSHARD and
+// 2RESHARD say where its sharded weights are gathered and given up, 2REDUCE_GRAD where the sum of its gradients begins;
+// what is not given up before the end of the batch is there. Where a stage has no UNSHARD, or one replica, the others
+// mean nothing, and are left out.
 #pragma once
 
 #include "pdc/Schedule/PipelineShape.h"
@@ -28,10 +31,12 @@ struct TorchBatch {
     int warmup = 0;    ///< forwards before the first backward, less one
     int slots = 1;     ///< minibatches in flight, at most
     int handovers = 1; ///< of them between I and W
+    int sweeps = 0;    ///< how often its weights are gathered; 0: they are not sharded
   };
   std::vector<Stage> stages;
-  std::vector<std::vector<pdcrt::Host>> hosts;   ///< by rank
-  std::vector<std::vector<pdcrt::Action>> ranks; ///< by rank: forwards, backwards, in order
+  std::vector<std::vector<pdcrt::Host>> hosts; ///< by rank
+  /// By rank: forwards, backwards, and of sharded stages UN, RE and RS, in order. Only of the former indices matter.
+  std::vector<std::vector<pdcrt::Action>> ranks;
 };
 
 /// Reads a file's text. An error names the row and where in it the cell is (as line and column).

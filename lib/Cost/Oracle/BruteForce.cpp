@@ -159,6 +159,7 @@ private:
     const bool steady = !options_.schedule->hasBatches, isAlone = nodes + 1 == sums_.size();
     auto state =
         static_cast<std::int64_t>(options_.optimizerStatePerParameterByte * static_cast<double>(sums.parameters));
+    if (options_.shard == ShardPolicy::optimizer) state /= static_cast<std::int64_t>(leaves.size());
     std::int64_t least =
         sums.parameters + sums.gradients + state + sums.saved + sums.handover + sums.scratch + sums.workspace;
     if (steady && options_.sync == SyncPolicy::overlap && leaves.size() > 1 && !isAlone) least += sums.gradients;
@@ -185,9 +186,10 @@ private:
     const NodeSums& sums = sums_[nodes];
     const auto r = static_cast<double>(leaves.size());
     const bool steady = !options_.schedule->hasBatches;
+    const double share = options_.shard == ShardPolicy::optimizer ? r : 1;
     double speed = INFINITY;
     for (std::int64_t leaf : leaves) speed = std::min(speed, cluster_.deviceAt(leaf).speed);
-    double ms = (sums.computeMs + (recompute ? sums.forwardMs : 0) + (steady ? sums.updateMs : 0)) / speed;
+    double ms = (sums.computeMs + (recompute ? sums.forwardMs : 0) + (steady ? sums.updateMs / share : 0)) / speed;
     if (!steady) return ms / r;
     double in = 2 * (r - 1) / r * static_cast<double>(sums.parameters), out = in;
     for (const Tensor& tensor : tensors_) {

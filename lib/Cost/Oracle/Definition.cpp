@@ -45,7 +45,8 @@ void Definition::readStages() {
       stage.forwardMs += node.forwardMs / speed;
       stage.backwardMs += (node.inputGradientMs + node.weightGradientMs) / speed;
       if (plan_.stages[s].recompute) stage.backwardMs += node.forwardMs / speed;
-      stage.updateMs += (node.updateMs + (stage.replicas > 1 ? node.lateUpdateMs : 0)) / speed;
+      const double updateMs = (node.updateMs + (stage.replicas > 1 ? node.lateUpdateMs : 0)) / speed;
+      stage.updateMs += isSharded(stage) ? updateMs / stage.replicas : updateMs;
       stage.parameters += static_cast<double>(node.parameterBytes);
     }
   }
@@ -187,13 +188,14 @@ double Definition::exposed(int s) const {
                longer = halves || alone <= 0 ? 1 : stage.backwardMs / alone;
   // A bucket is not reduced before those in front of it are final.
   double most = 0, behind = stage.parameters, left = INFINITY;
-  const double waitMs = std::max(0.0, stage.syncMs - stage.syncCoreMs);
+  double waitMs = std::max(0.0, stage.syncMs - stage.syncCoreMs), afterwards = 0;
+  if (isSharded(stage)) waitMs = afterwards = waitMs / 2; // the second half comes after the update
   for (const auto& [bucket, part] : parts) {
     left = std::min(left, part.second);
     most = std::max(most, waitMs * behind / stage.parameters - left * longer);
     behind -= part.first;
   }
-  return most;
+  return most + afterwards;
 }
 
 void Definition::loadDevices() {

@@ -58,6 +58,7 @@ private:
     friend auto operator<=>(const Link&, const Link&) = default;
   };
 
+  bool isSharded(const Stage& stage) const { return options_.shard == ShardPolicy::optimizer && stage.replicas > 1; }
   void readStages();
   void readTrips();
   void readTied();

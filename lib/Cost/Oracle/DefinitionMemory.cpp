@@ -86,8 +86,10 @@ std::int64_t Definition::memory(int s, const std::vector<int>& warmup) const {
                     [&](std::int64_t v) { return stageOf_[static_cast<std::size_t>(v)] != s; }))
       sent += tensor.bytes;
   bool recompute = plan_.stages[static_cast<std::size_t>(s)].recompute;
-  bytes += parameters * versions(s, warmup) + gradients * (stages_[static_cast<std::size_t>(s)].delay + 1) +
-           static_cast<std::int64_t>(options_.optimizerStatePerParameterByte * static_cast<double>(parameters));
+  const Stage& own = stages_[static_cast<std::size_t>(s)];
+  auto state = static_cast<std::int64_t>(options_.optimizerStatePerParameterByte * static_cast<double>(parameters));
+  if (isSharded(own)) state = state / own.replicas + (state % own.replicas > 0 ? 1 : 0);
+  bytes += parameters * versions(s, warmup) + gradients * (own.delay + 1) + state;
   bytes += scratch + workspace;
   if (plan_.schedule->splitsBackward || plan_.schedule->stagesPerRank > 1)
     return bytes + bufferedBySchedule(s, warmup, recompute ? 0 : saved, sent, handover) + (recompute ? saved : 0);

@@ -42,7 +42,7 @@ bool FewestLeaves::isFastEnough(const Stage& stage, int span, int replicas) cons
     if (crossing * inside + (machine_.inside(level) < replicas ? ring : 0) > most * machine_.bytesPerMs(level))
       return false;
   }
-  double states = options_.optimizerStatePerParameterByte + (stashes_ ? 0 : 1);
+  double states = options_.leastOptimizerState() + (stashes_ ? 0 : 1);
   double base =
       stage.parameters * states + stage.gradients * (isDelayed ? 2 : 1) + stage.frozen + 3 * stage.in + 2 * stage.out;
   double perMinibatch = stage.slotBytes + stage.in + stage.out, left = limitBytes_ * forgiven - base;
@@ -116,7 +116,7 @@ void FewestLeaves::improve(int i, int j) {
 /// stageMemory() with one minibatch in flight, in part: parameters, optimizer, a gradient set, and what is saved. Left
 /// out are scratch, handovers, what is sent and received, and frozen parameters that several nodes use.
 double FewestLeaves::leastBytes(int i, int j) const {
-  double states = options_.optimizerStatePerParameterByte + (stashes_ ? 0 : 1);
+  double states = options_.leastOptimizerState() + (stashes_ ? 0 : 1);
   return (sums_.parameters[j] - sums_.parameters[i]) * states + sums_.gradients[j] - sums_.gradients[i] +
          sums_.frozen[j] - sums_.frozen[i] + slots_[j] - slots_[i];
 }

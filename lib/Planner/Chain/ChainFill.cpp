@@ -106,7 +106,7 @@ int ChainFill::syncReplicas(double parameters, int level, int least, int most) c
 /// stageMemory() without minibatches in flight, about: rings of three values and two gradients; no scratch and no
 /// handovers. It is a guess that the cost model checks.
 double ChainFill::baseBytes(const Stage& stage, int replicas) const {
-  double states = options_.optimizerStatePerParameterByte + (stashes_ ? 0 : 1);
+  double states = options_.leastOptimizerState() + (stashes_ ? 0 : 1);
   return stage.parameters * states + stage.gradients * (replicas > 1 ? 2 : 1) + stage.frozen + 3 * stage.in +
          2 * stage.out;
 }

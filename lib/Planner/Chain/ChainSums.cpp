@@ -24,7 +24,7 @@ ChainSums::ChainSums(const SolverProblem& problem, const PlannerOptions& options
     const ProblemBlock& block = problem.blocks[order[i]];
     place[order[i]] = i;
     loopMs.push_back(loopMs.back() + ((recompute ? 2 : 1) * block.forwardMs + block.backwardMs) / speed);
-    updateMs.push_back(updateMs.back() + block.updateMs / speed);
+    updateMs.push_back(updateMs.back() + options.leastUpdateMs(block.updateMs) / speed);
     parameters.push_back(parameters.back() + static_cast<double>(block.parameterBytes));
     gradients.push_back(gradients.back() + static_cast<double>(block.gradientBytes));
     frozen.push_back(frozen.back() + static_cast<double>(block.frozenBytes));

@@ -121,7 +121,7 @@ private:
       const ProblemBlock& block = problem_.blocks[v];
       double computeMs = ((recompute ? 2 : 1) * block.forwardMs + block.backwardMs) / speed_;
       auto parameters = static_cast<double>(block.parameterBytes);
-      workMs_.push_back(workMs_.back() + computeMs + block.updateMs / speed_);
+      workMs_.push_back(workMs_.back() + computeMs + options_.leastUpdateMs(block.updateMs) / speed_);
       loopMs_.push_back(loopMs_.back() + computeMs);
       parameters_.push_back(parameters_.back() + parameters);
       frozen_.push_back(frozen_.back() + static_cast<double>(block.frozenBytes));
@@ -147,7 +147,7 @@ private:
     // stageMemory(), about: parameters, gradients, optimizer, frozen ones, slots and rings, without scratch and
     // handovers. As many minibatches are in flight as the way behind it takes, and one for transfers.
     double inFlight = std::ceil((loopMs_[n_] - loopMs_[i]) / (timeMs_ * r)) + 2;
-    double fixed = (2 + options_.optimizerStatePerParameterByte) * parameters + frozen_[j] - frozen_[i] + 2 * crossing;
+    double fixed = (2 + options_.leastOptimizerState()) * parameters + frozen_[j] - frozen_[i] + 2 * crossing;
     return fixed + (slots_[j] - slots_[i] + crossing) * inFlight <= limitBytes_ * memoryShare_;
   }
 

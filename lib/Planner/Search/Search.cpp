@@ -107,7 +107,8 @@ bool Search::isHopeless(const Suffix& suffix) const {
 double Search::coresMs(const Suffix& suffix) const {
   if (cores_ == 0) return 0;
   double leftMs = states_.computeMs(suffix.state);
-  if (!options_.schedule->hasBatches) leftMs += states_.updateMs(suffix.state); // else once in a batch
+  if (!options_.schedule->hasBatches)
+    leftMs += options_.leastUpdateMs(states_.updateMs(suffix.state)); // else once in a batch
   return (suffix.busyMs + leftMs / loads_.best().speed) / cores_;
 }
 

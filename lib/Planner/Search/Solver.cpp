@@ -33,7 +33,8 @@ static constexpr double infinity = std::numeric_limits<double>::infinity();
 static double boundOfAll(const SolverProblem& problem, const Machine& machine, const PlannerOptions& options) {
   double workMs = 0, speeds = 0, fastest = 0;
   for (const ProblemBlock& block : problem.blocks)
-    workMs += (options.recompute == RecomputePolicy::all ? 2 : 1) * block.forwardMs + block.backwardMs + block.updateMs;
+    workMs += (options.recompute == RecomputePolicy::all ? 2 : 1) * block.forwardMs + block.backwardMs +
+              options.leastUpdateMs(block.updateMs);
   for (const DeviceClass& deviceClass : machine.classes()) {
     speeds += deviceClass.speed * static_cast<double>(deviceClass.leaves.size());
     fastest = std::max(fastest, deviceClass.speed);
@@ -41,7 +42,7 @@ static double boundOfAll(const SolverProblem& problem, const Machine& machine, c
   if (options.straight) speeds = std::min(speeds, fastest * static_cast<double>(problem.blocks.size()));
   if (options.schedule->hasBatches) {
     // Of a batch of m microbatches a device computes ceil(m / R), but updates once.
-    for (const ProblemBlock& block : problem.blocks) workMs -= block.updateMs;
+    for (const ProblemBlock& block : problem.blocks) workMs -= options.leastUpdateMs(block.updateMs);
   }
   return speeds > 0 ? workMs / speeds : 0;
 }
@@ -51,7 +52,8 @@ static double coresBound(const SolverProblem& problem, const Machine& machine, c
   if (cores == 0) return 0;
   double workMs = 0, fastest = 0;
   for (const ProblemBlock& block : problem.blocks)
-    workMs += block.forwardMs + block.backwardMs + (options.schedule->hasBatches ? 0 : block.updateMs);
+    workMs +=
+        block.forwardMs + block.backwardMs + (options.schedule->hasBatches ? 0 : options.leastUpdateMs(block.updateMs));
   for (const DeviceClass& deviceClass : machine.classes()) fastest = std::max(fastest, deviceClass.speed);
   return workMs / fastest / cores;
 }

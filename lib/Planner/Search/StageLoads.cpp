@@ -101,17 +101,18 @@ double StageLoads::allReduceMs(const Stage& stage, int replicas) const {
 double StageLoads::exposedMs(const Stage& stage, int replicas, bool recompute, double speed, double syncMs) const {
   const Reducing& reducing = reducing_[recompute ? 1 : 0];
   const double coreMs = allReduceCoreMs(stage, replicas, speed);
-  if (stage.alone) return exposedSyncMs(reducing.buckets, reducing.ms / speed, syncMs, coreMs);
-  return std::max(0.0, syncMs - coreMs - hiddenMs(stage, recompute, speed));
+  const bool sharded = options_.shards(replicas);
+  if (stage.alone) return exposedSyncMs(reducing.buckets, reducing.ms / speed, syncMs, coreMs, sharded);
+  const double wholeMs = std::max(0.0, syncMs - coreMs), gatherMs = sharded ? wholeMs / 2 : 0;
+  return gatherMs + std::max(0.0, wholeMs - gatherMs - hiddenMs(stage, recompute, speed));
 }
 
 /// The sum without warm-up, and what one more of it adds. Left out is what other stages decide: older versions that are
 /// kept whatever the warm-up is, handovers and slots beyond it, and parameters of stages before.
-void StageLoads::memoryTerms(const Stage& stage, int delay, bool recompute, std::int64_t& base,
+void StageLoads::memoryTerms(const Stage& stage, int replicas, bool recompute, std::int64_t& base,
                              std::int64_t& perWarmup) const {
   StageBytes bytes{.parameters = stage.parameterBytes,
-                   .optimizer = static_cast<std::int64_t>(options_.optimizerStatePerParameterByte *
-                                                          static_cast<double>(stage.parameterBytes)),
+                   .optimizer = options_.optimizerBytes(stage.parameterBytes, replicas),
                    .frozen = stage.frozenBytes,
                    .gradients = stage.gradientBytes,
                    .sent = stage.outBytes,
@@ -121,7 +122,7 @@ void StageLoads::memoryTerms(const Stage& stage, int delay, bool recompute, std:
                    .gradientsOut = stage.inGradientBytes,
                    .gradientsIn = stage.outGradientBytes + stage.passGradientBytes};
   bytes.savedAs(recompute ? Keeping::recomputed : Keeping::kept) = stage.savedBytes;
-  const StageFrame without{.gradientSets = delay + 1};
+  const StageFrame without{.gradientSets = syncDelay(stage, replicas) + 1};
   StageFrame one = without;
   one.versions += stashes_ ? 1 : 0;
   one.depths.slots += 1;
@@ -133,7 +134,7 @@ StageLoads::Terms StageLoads::terms(const Stage& stage, int replicas, bool recom
   Terms terms{};
   int delay = syncDelay(stage, replicas);
   std::int64_t base = 0, perWarmup = 0;
-  memoryTerms(stage, delay, recompute, base, perWarmup);
+  memoryTerms(stage, replicas, recompute, base, perWarmup);
   if (base > host.limitBytes) {
     terms[0] = infinity;
     return terms;
@@ -214,7 +215,8 @@ int StageLoads::fewestReplicas(const Stage& stage, double limitMs, int most, boo
       if (bound(stage, r, recompute, best_) <= limitMs) return r;
     return 0;
   }
-  double least = (computeMs(stage, recompute, best_.speed) + stage.updateMs / best_.speed) / limitMs;
+  double least =
+      (computeMs(stage, recompute, best_.speed) + options_.leastUpdateMs(stage.updateMs) / best_.speed) / limitMs;
   if (least > most + 1) return 0;
   int r = roundUp(std::max(1, static_cast<int>(std::ceil(least * (1 - 1e-12)))));
   while (r <= most) {
@@ -252,11 +254,11 @@ int StageLoads::fewestReplicas(const Stage& stage, double limitMs, int most, boo
 }
 
 std::int64_t StageLoads::memoryBytes(const Stage& stage, int replicas, bool recompute, double timeMs) const {
-  int delay = syncDelay(stage, replicas);
   std::int64_t base = 0, perWarmup = 0, warmup = 0;
-  memoryTerms(stage, delay, recompute, base, perWarmup);
+  memoryTerms(stage, replicas, recompute, base, perWarmup);
   if (hides_ && stage.afterMs > 0 && timeMs > 0) {
-    double loop = computeMs(stage, recompute, best_.speed) + (stage.updateMs + stage.afterMs) / best_.speed;
+    double loop = computeMs(stage, recompute, best_.speed) +
+                  (options_.leastUpdateMs(stage.updateMs) + stage.afterMs) / best_.speed;
     warmup = std::max<std::int64_t>(0, static_cast<std::int64_t>(std::ceil(loop / timeMs / replicas - 1e-6)) - 1);
   }
   return base + perWarmup * warmup;

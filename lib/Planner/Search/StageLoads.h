@@ -108,13 +108,14 @@ private:
     return machine_.allReduceCoreMs(stage.parameterBytes, replicas) / speed;
   }
   double optimizerMs(const Stage& stage, int replicas, double speed) const {
-    return (stage.updateMs + (replicas > 1 ? stage.lateUpdateMs : 0)) / speed;
+    const double ms = (stage.updateMs + (replicas > 1 ? stage.lateUpdateMs : 0)) / speed;
+    return options_.shards(replicas) ? ms / replicas : ms;
   }
   /// With what the all-reduce takes from the core.
   double updateMs(const Stage& stage, int replicas, double speed) const {
     return optimizerMs(stage, replicas, speed) + allReduceCoreMs(stage, replicas, speed);
   }
-  void memoryTerms(const Stage& stage, int delay, bool recompute, std::int64_t& base, std::int64_t& perWarmup) const;
+  void memoryTerms(const Stage& stage, int replicas, bool recompute, std::int64_t& base, std::int64_t& perWarmup) const;
 
   const CostGraph& graph_;
   const SolverProblem& problem_;

@@ -46,7 +46,9 @@ void LiveMemory::see(const pdcrt::TracedAction& traced) {
 }
 
 void LiveMemory::compute(const pdcrt::TracedAction& traced) {
-  if (traced.rank >= static_cast<int>(ranks_.size()) || traced.action.kind == ActionKind::evaluate) return;
+  if (traced.rank >= static_cast<int>(ranks_.size()) || traced.action.kind == ActionKind::evaluate ||
+      traced.action.kind == ActionKind::reshard)
+    return;
   Rank& rank = ranks_[traced.rank];
   Host& host = hostOf(traced.rank, traced.action.stage);
   arrive(traced.rank, traced.startMs);

@@ -84,7 +84,7 @@ private:
   static Key keyOf(const pdcrt::Action& action) {
     bool receives = action.kind == ActionKind::receiveForward || action.kind == ActionKind::receiveBackward;
     if (action.kind == ActionKind::gradientNorm) return {0, -1, action.index, action.kind}; // one for all stages
-    if (action.kind == ActionKind::allReduce) return {action.stage, -1, action.index, action.kind};
+    if (pdcrt::isReduction(action.kind)) return {action.stage, -1, action.index, action.kind};
     if (!receives) return {action.stage, action.peer, action.index, action.kind};
     return {action.peer, action.stage, action.index,
             action.kind == ActionKind::receiveForward ? ActionKind::sendForward : ActionKind::sendBackward};

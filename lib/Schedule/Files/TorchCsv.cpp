@@ -21,6 +21,9 @@ namespace {
 
 constexpr std::int64_t largestNumber = 1 << 20;
 
+constexpr std::pair<ActionKind, const char*> shardCells[] = {
+    {ActionKind::unshard, "UNSHARD"}, {ActionKind::reshard, "RESHARD"}, {ActionKind::reduceScatter, "REDUCE_GRAD"}};
+
 std::string_view trimmed(std::string_view text) {
   constexpr std::string_view blank = " \t\r\"";
   std::size_t begin = text.find_first_not_of(blank);
@@ -112,9 +115,14 @@ private:
     std::size_t letters = std::min(rest.find_first_of("0123456789"), rest.size());
     std::string_view kind = rest.substr(0, letters);
     rest.remove_prefix(letters);
-    for (const char* known : {"SEND_F", "RECV_F", "SEND_B", "RECV_B", "UNSHARD", "RESHARD", "REDUCE_GRAD"})
+    for (const char* known : {"SEND_F", "RECV_F", "SEND_B", "RECV_B"})
       if (kind == known) {
         leftOut_.insert(known);
+        return success;
+      }
+    for (const auto& [action, name] : shardCells)
+      if (kind == name) {
+        batch_.ranks.back().push_back({action, false, static_cast<int>(stage), -1, 1});
         return success;
       }
     if (kind == "BW")
@@ -194,6 +202,7 @@ private:
     batch_.hosts.resize(hosted_.size());
     for (auto& [stage, list] : rows)
       if (!addStage(stage, list)) return failure;
+    if (!readShards()) return failure;
     for (std::size_t rank = 0; rank < hosted_.size(); ++rank)
       for (const pdcrt::Host& host : batch_.hosts[rank]) {
         const pdcrt::Host& first = batch_.hosts[rank][0];
@@ -236,6 +245,42 @@ private:
     return success;
   }
 
+  /// How often the weights of each stage are gathered. What says nothing is left out.
+  Status readShards() {
+    const auto count = [&](std::size_t rank, int stage, ActionKind kind) {
+      return std::count_if(batch_.ranks[rank].begin(), batch_.ranks[rank].end(),
+                           [&](const Action& action) { return action.stage == stage && action.kind == kind; });
+    };
+    for (std::size_t rank = 0; rank < batch_.ranks.size(); ++rank)
+      for (const pdcrt::Host& host : batch_.hosts[rank]) {
+        TorchBatch::Stage& stage = batch_.stages[static_cast<std::size_t>(host.stage)];
+        const auto gathered = static_cast<int>(count(rank, host.stage, ActionKind::unshard));
+        line_ = static_cast<int>(rank) + 1;
+        if (stage.replicas == 1 || gathered == stage.sweeps) continue;
+        if (host.replica > 0)
+          return error() << "replica " << host.replica << " of stage " << host.stage << " gathers its weights "
+                         << gathered << " times, replicas before it " << stage.sweeps << " times";
+        stage.sweeps = gathered;
+      }
+    for (std::size_t rank = 0; rank < batch_.ranks.size(); ++rank) {
+      for (const pdcrt::Host& host : batch_.hosts[rank])
+        if (const auto given = count(rank, host.stage, ActionKind::reshard);
+            given > count(rank, host.stage, ActionKind::unshard)) {
+          line_ = static_cast<int>(rank) + 1;
+          return error() << "stage " << host.stage << " has " << given << " RESHARD, and "
+                         << count(rank, host.stage, ActionKind::unshard) << " UNSHARD";
+        }
+      std::erase_if(batch_.ranks[rank], [&](const Action& action) {
+        if (batch_.stages[static_cast<std::size_t>(action.stage)].sweeps > 0) return false;
+        for (const auto& [kind, name] : shardCells)
+          if (action.kind == kind) leftOut_.insert(name);
+        return std::any_of(std::begin(shardCells), std::end(shardCells),
+                           [&](const auto& cell) { return cell.first == action.kind; });
+      });
+    }
+    return success;
+  }
+
   void remark() {
     std::string names;
     for (const std::string& name : leftOut_)
@@ -258,6 +303,24 @@ Expected<TorchBatch> pdc::torchBatchFromCsv(const std::string& text, const std::
   return Reader(file, diags).read(text);
 }
 
+/// A batch with what gathers and sums weights, as PyTorch states it: cells follow each other without steps.
+static std::string withShards(const pdcrt::Schedule& schedule) {
+  std::string text;
+  for (std::size_t rank = 0; rank < schedule.ranks.size(); ++rank) {
+    std::string row;
+    for (const Action& action : pdcrt::expand(schedule, static_cast<int>(rank), schedule.minibatchesPerUpdate)) {
+      std::string cell;
+      for (const auto& [kind, name] : shardCells)
+        if (action.kind == kind && !action.wait) cell = std::to_string(action.stage) + name;
+      if (pdcrt::kindRow(action.kind).index == pdcrt::Counted::minibatches && pdcrt::isComputation(action.kind))
+        cell = toString(action);
+      if (!cell.empty()) row += (row.empty() ? "" : ",") + cell;
+    }
+    text += row + "\n";
+  }
+  return text;
+}
+
 Expected<std::string> pdc::torchCsv(const pdcrt::Schedule& schedule, Diagnostics& diags) {
   const std::int64_t m = schedule.minibatchesPerUpdate;
   if (m == 0 || schedule.weights == pdcrt::WeightPolicy::twoVersions)
@@ -270,6 +333,8 @@ Expected<std::string> pdc::torchCsv(const pdcrt::Schedule& schedule, Diagnostics
              << "the batches of stage " << s << " differ: " << m << " microbatches over " << schedule.stages[s].replicas
              << " replicas";
 
+  const auto gathers = [](const pdcrt::ScheduleStage& stage) { return stage.sharding == pdcrt::Sharding::weights; };
+  if (std::any_of(schedule.stages.begin(), schedule.stages.end(), gathers)) return withShards(schedule);
   std::vector<std::map<std::int64_t, std::string>> cells(schedule.ranks.size()); // by rank and step
   pdcrt::Times times;
   times.computation = [](const Action& action) { return action.kind == ActionKind::update ? 0.0 : 1.0; };

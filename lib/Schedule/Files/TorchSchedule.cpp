@@ -8,12 +8,29 @@
 using namespace pdc;
 using pdcrt::ActionKind;
 
+/// The number of the batch of a local minibatch.
+static std::int64_t batchOf(const pdcrt::Schedule& schedule, const pdcrt::RankList& rank, std::int64_t local) {
+  const pdcrt::Host& host = rank.hosts[0];
+  return schedule.routing(host.stage).minibatch(local, host.replica) / schedule.minibatchesPerUpdate;
+}
+
+/// Stages whose weights a rank has at once, at most.
+static int poolOf(const std::vector<pdcrt::Action>& batch) {
+  int held = 0, most = pdcrt::RankList().pool;
+  for (const pdcrt::Action& action : batch) {
+    held += (action.kind == ActionKind::unshard ? 1 : 0) - (action.kind == ActionKind::reshard ? 1 : 0);
+    most = std::max(most, held);
+  }
+  return most;
+}
+
 /// The lists, over the rings that the schedule has.
 static void fillLists(const TorchBatch& batch, pdcrt::Schedule& schedule) {
   schedule.ranks.clear();
   for (std::size_t r = 0; r < batch.ranks.size(); ++r) {
     pdcrt::RankList rank;
     rank.hosts = batch.hosts[r];
+    rank.pool = poolOf(batch.ranks[r]);
     std::vector<ListBuilder> builders;
     std::vector<std::size_t> builderOf(batch.stages.size(), 0); // by stage
     for (const pdcrt::Host& host : rank.hosts) {
@@ -29,7 +46,11 @@ static void fillLists(const TorchBatch& batch, pdcrt::Schedule& schedule) {
         if (action.kind == ActionKind::backward) builder.backward(list, local);
         if (action.kind == ActionKind::backwardInput) builder.backwardInput(list, local);
         if (action.kind == ActionKind::backwardWeight) builder.backwardWeight(list, local);
+        if (action.kind == ActionKind::unshard) builder.unshard(list);
+        if (action.kind == ActionKind::reshard) builder.reshard(list);
+        if (action.kind == ActionKind::reduceScatter) builder.reduce(list, batchOf(schedule, rank, first) + 1);
       }
+      for (const ListBuilder& builder : builders) builder.reshardAll(list);
     });
     schedule.ranks.push_back(std::move(rank));
   }
@@ -41,12 +62,18 @@ pdcrt::Schedule pdc::scheduleOfBatch(const TorchBatch& batch, const PipelineShap
   own.weights = pdcrt::WeightPolicy::stash;
   own.microbatches = batch.microbatches;
   own.stages.clear();
-  for (const TorchBatch::Stage& stage : batch.stages) own.stages.push_back({stage.replicas, stage.warmup, 0});
+  for (const TorchBatch::Stage& stage : batch.stages)
+    own.stages.push_back({.replicas = stage.replicas,
+                          .warmup = stage.warmup,
+                          .sharding = stage.sweeps > 0 ? pdcrt::Sharding::weights : pdcrt::Sharding::none});
+  for (std::size_t s = 0; s < std::min(own.stages.size(), shape.stages.size()); ++s)
+    if (batch.stages[s].sweeps == 0) own.stages[s].sharding = shape.stages[s].sharding;
   pdcrt::Schedule schedule = frameOf(own);
   schedule.kind = "csv";
   for (std::size_t s = 0; s < batch.stages.size(); ++s) {
     schedule.stages[s].slots = batch.stages[s].slots;
     schedule.stages[s].handovers = batch.stages[s].handovers;
+    schedule.stages[s].sweeps = std::max(batch.stages[s].sweeps, 1);
   }
   sizeRings(schedule);
   // An order that lets one end run far ahead of the other needs deeper rings, of a whole batch at most.

@@ -39,7 +39,8 @@ pdcrt::Schedule pdc::emptySchedule(const PipelineShape& shape, const ScheduleDef
                                .slots = depths.slots,
                                .versions = kind.versions(shape.weights, stages[0], stage, number),
                                .handovers = depths.handovers,
-                               .route = stage.route});
+                               .route = stage.route,
+                               .sharding = stage.replicas > 1 ? stage.sharding : pdcrt::Sharding::none});
     for (int q = 0; q < stage.replicas; ++q) schedule.ranks.push_back({.hosts = {{number, q}}});
   }
   schedule.edges = shape.edges;
@@ -81,6 +82,9 @@ ListBuilder::ListBuilder(const pdcrt::Schedule& schedule, pdcrt::Host host) : sc
 std::int64_t ListBuilder::stepMinibatches() const {
   std::int64_t step = schedule_.stages[host_.stage].replicas;
   for (const pdcrt::SharedEdge* edge : used_) step = std::lcm(step, schedule_.minibatchesOfUpdate(edge->owner));
+  // Versions grow with those of stage 0.
+  if (schedule_.weights == pdcrt::WeightPolicy::verticalSync && stage().isSharded())
+    step = std::lcm(step, schedule_.minibatchesOfUpdate(0));
   return step;
 }
 
@@ -140,6 +144,8 @@ void ListBuilder::forward(std::vector<Action>& list, std::int64_t k) const {
     if (version > (k > 0 ? schedule_.versionUsed(edge->owner, minibatch(k - 1)) : 0))
       share(list, ActionKind::receiveVersion, true, edge->owner, version);
   }
+  awaitGathered(list, schedule_.versionUsed(host_.stage, minibatch(k)));
+  awaitUnsharded(list);
   transfer(list, ActionKind::forward, false, -1, k);
   forEachPort(ActionKind::sendForward, [&](int peer, int) { transfer(list, ActionKind::sendForward, false, peer, k); });
 }
@@ -147,6 +153,7 @@ void ListBuilder::forward(std::vector<Action>& list, std::int64_t k) const {
 void ListBuilder::backward(std::vector<Action>& list, std::int64_t j) const {
   awaitGradients(list, j);
   awaitParts(list, j);
+  awaitUnsharded(list);
   transfer(list, ActionKind::backward, false, -1, j);
   sendGradients(list, j);
   freeBuffers(list, j);
@@ -155,11 +162,13 @@ void ListBuilder::backward(std::vector<Action>& list, std::int64_t j) const {
 void ListBuilder::backwardInput(std::vector<Action>& list, std::int64_t j) const {
   awaitGradients(list, j);
   awaitParts(list, j);
+  awaitUnsharded(list);
   transfer(list, ActionKind::backwardInput, false, -1, j);
   sendGradients(list, j);
 }
 
 void ListBuilder::backwardWeight(std::vector<Action>& list, std::int64_t j) const {
+  awaitUnsharded(list);
   transfer(list, ActionKind::backwardWeight, false, -1, j);
   freeBuffers(list, j);
 }
@@ -201,34 +210,55 @@ void ListBuilder::freeBuffers(std::vector<Action>& list, std::int64_t j) const {
   receiveVersions(list, j, j + 1);
 }
 
+void ListBuilder::unshard(std::vector<Action>& list) const {
+  list.push_back({ActionKind::unshard, false, host_.stage, -1, ++unshards_});
+}
+
+void ListBuilder::reshard(std::vector<Action>& list) const {
+  awaitUnsharded(list);
+  list.push_back({ActionKind::reshard, false, host_.stage, -1, ++reshards_});
+}
+
+void ListBuilder::awaitUnsharded(std::vector<Action>& list) const {
+  while (unsharded_ < unshards_) list.push_back({ActionKind::unshard, true, host_.stage, -1, ++unsharded_});
+}
+
 void ListBuilder::reduce(std::vector<Action>& list, std::int64_t version) const {
+  if (version <= reduced_) return;
+  reduced_ = version;
   for (const pdcrt::SharedEdge* edge : owned_) share(list, ActionKind::receivePart, true, edge->user, version);
-  if (isReplicated()) list.push_back({ActionKind::allReduce, false, host_.stage, -1, version});
+  if (isReplicated()) list.push_back({stage().sum(), false, host_.stage, -1, version});
+}
+
+/// Waits until all replicas have all of the weights of a version, and of those before it.
+void ListBuilder::awaitGathered(std::vector<Action>& list, std::int64_t version) const {
+  if (stage().sharding != pdcrt::Sharding::optimizer) return;
+  while (gathered_ < version) list.push_back({ActionKind::allGather, true, host_.stage, -1, ++gathered_});
 }
 
 void ListBuilder::norm(std::vector<Action>& list, std::int64_t version) const {
-  if (!schedule_.gradientNorm) return;
-  if (isReplicated()) list.push_back({ActionKind::allReduce, true, host_.stage, -1, version});
+  if (!schedule_.hasNorm(host_.stage) || version < 1) return;
+  if (isReplicated()) list.push_back({stage().sum(), true, host_.stage, -1, version});
   list.push_back({ActionKind::gradientNorm, false, host_.stage, -1, version});
 }
 
 void ListBuilder::update(std::vector<Action>& list, std::int64_t version) const {
   if (version < 1) return;
-  if (schedule_.gradientNorm)
+  if (schedule_.hasNorm(host_.stage))
     list.push_back({ActionKind::gradientNorm, true, host_.stage, -1, version});
   else if (isReplicated())
-    list.push_back({ActionKind::allReduce, true, host_.stage, -1, version});
+    list.push_back({stage().sum(), true, host_.stage, -1, version});
+  awaitGathered(list, version - stage().versions); // in its place the new one is written
   for (const pdcrt::SharedEdge* edge : owned_)
     share(list, ActionKind::sendVersion, true, edge->user, version - edge->versionSend);
   list.push_back({ActionKind::update, false, host_.stage, -1, version});
+  if (stage().sharding == pdcrt::Sharding::optimizer)
+    list.push_back({ActionKind::allGather, false, host_.stage, -1, version});
+  if (!owned_.empty()) awaitGathered(list, version);
   for (const pdcrt::SharedEdge* edge : owned_) {
     share(list, ActionKind::sendVersion, false, edge->user, version);
     share(list, ActionKind::receivePart, false, edge->user, version + edge->partReceive);
   }
-}
-
-bool ListBuilder::isReplicated() const {
-  return schedule_.stages[host_.stage].replicas > 1;
 }
 
 /// From this local minibatch on no version that sharing waits for is below 1.
@@ -246,8 +276,18 @@ std::int64_t ListBuilder::steadySharing() const {
   return steady;
 }
 
+std::int64_t ListBuilder::steadyGathering() const {
+  if (stage().sharding != pdcrt::Sharding::optimizer) return 0;
+  // Two versions are behind by one batch; a stage that updates by itself by what it, or stage 0, has in flight.
+  if (schedule_.minibatchesPerUpdate > 0)
+    return stage().routing().localCount(2 * schedule_.minibatchesPerUpdate, host_.replica) + 1;
+  const pdcrt::ScheduleStage& input = schedule_.stages[0];
+  const std::int64_t ahead = std::int64_t{input.warmup + input.syncDelay + 1} * input.replicas;
+  return stage().warmup + stage().syncDelay + stage().versions + ahead / stage().replicas + 2;
+}
+
 std::int64_t ListBuilder::steady() const {
-  return std::max({steadyForward(), steadyBackward(), steadySharing()});
+  return std::max({steadyForward(), steadyBackward(), steadySharing(), steadyGathering()});
 }
 
 std::int64_t ListBuilder::steadyForward() const {

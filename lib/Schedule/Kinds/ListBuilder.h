@@ -31,12 +31,22 @@ public:
   /// The two parts of backward(): input gradients, which are sent; weight gradients, after which buffers are free.
   void backwardInput(std::vector<pdcrt::Action>& list, std::int64_t j) const;
   void backwardWeight(std::vector<pdcrt::Action>& list, std::int64_t j) const;
-  /// Starts the all-reduce for a version, if the stage is replicated, when the gradients of all its uses are here.
+  /// Of a stage with sharded weights: starts to gather them for another sweep, which the next computation awaits; and
+  /// gives them up.
+  void unshard(std::vector<pdcrt::Action>& list) const;
+  void reshard(std::vector<pdcrt::Action>& list) const;
+  /// Gives up what is gathered.
+  void reshardAll(std::vector<pdcrt::Action>& list) const {
+    while (reshards_ < unshards_) reshard(list);
+  }
+  /// Starts the sum over the replicas for a version, if the stage is replicated and has not done so, when the gradients
+  /// of all its uses are here.
   void reduce(std::vector<pdcrt::Action>& list, std::int64_t version) const;
   /// Starts the norm of the gradients of all stages for a version, if updates await it. The stages of a rank all start
   /// it before one awaits it.
   void norm(std::vector<pdcrt::Action>& list, std::int64_t version) const;
-  /// Waits for the all-reduce, or the norm, and makes the version. Versions below 1 do not exist.
+  /// Waits for the sum, or the norm, and makes the version; where the optimizer is sharded, starts to gather it, which
+  /// the first forward that uses it awaits. Versions below 1 do not exist.
   void update(std::vector<pdcrt::Action>& list, std::int64_t version) const;
 
   /// From this local backward on nothing that `backward` waits for is before the first minibatch, and from this local
@@ -45,7 +55,9 @@ public:
   std::int64_t steadyForward() const;
   /// From this local minibatch on the same holds for what is shared between stages.
   std::int64_t steadySharing() const;
-  /// The largest of the three.
+  /// And for versions that are gathered.
+  std::int64_t steadyGathering() const;
+  /// The largest of the four.
   std::int64_t steady() const;
 
   /// After so many minibatches the actions of a replica repeat, where every stage updates on its own.
@@ -55,7 +67,10 @@ private:
   template <class Visit>
   void forEachPort(pdcrt::ActionKind kind, Visit visit) const;
   std::int64_t minibatch(std::int64_t local) const;
-  bool isReplicated() const;
+  const pdcrt::ScheduleStage& stage() const { return schedule_.stages[static_cast<std::size_t>(host_.stage)]; }
+  bool isReplicated() const { return stage().replicas > 1; }
+  void awaitGathered(std::vector<pdcrt::Action>& list, std::int64_t version) const;
+  void awaitUnsharded(std::vector<pdcrt::Action>& list) const;
   void share(std::vector<pdcrt::Action>& list, pdcrt::ActionKind kind, bool wait, int peer, std::int64_t version) const;
   void awaitGradients(std::vector<pdcrt::Action>& list, std::int64_t j) const;
   void awaitParts(std::vector<pdcrt::Action>& list, std::int64_t j) const;
@@ -73,6 +88,9 @@ private:
   pdcrt::Host host_;
   std::array<std::vector<Port>, 4> ports_; ///< of SF, RF, SB, RB
   std::vector<const pdcrt::SharedEdge*> owned_, used_;
+  // What the list has so far: the newest version that it awaits, and whose gradients it sums; sweeps that it starts,
+  // awaits and gives up.
+  mutable std::int64_t gathered_ = 0, reduced_ = 0, unshards_ = 0, unsharded_ = 0, reshards_ = 0;
 };
 
 /// Rings for the schedule's edges that suffice for the slots and handovers of its stages.

@@ -116,7 +116,9 @@ pdcrt::Schedule LoopedKind::frame(const PipelineShape& shape) const {
   schedule.weights = shape.weights;
   schedule.minibatchesPerUpdate = shape.microbatches;
   schedule.gradientNorm = shape.gradientNorm;
-  for (const StageShape& stage : shape.stages) schedule.stages.push_back({.replicas = stage.replicas});
+  for (const StageShape& stage : shape.stages)
+    schedule.stages.push_back(
+        {.replicas = stage.replicas, .sharding = stage.replicas > 1 ? stage.sharding : pdcrt::Sharding::none});
   const BatchOrder batch = orderOf(shape);
   readDepths(batch, schedule.stages);
   for (const std::vector<Computation>& rank : batch) {

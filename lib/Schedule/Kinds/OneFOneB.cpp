@@ -10,6 +10,9 @@
 // The input gradient leaves before anything waits for an all-reduce, which is what keeps replicated stages from waiting
 // for each other in a circle.
 //
+// Where the optimizer is sharded, each replica updates its shard (reduce-scatter instead of all-reduce), then version v
+// is gathered: F(k) waits for the version that it uses.
+//
 // Where the stage owns parameters that a later stage uses too, the update of version v waits for the gradients of that
 // stage's uses, and v is sent to it; F(k) of the user waits for the version that the owner uses for the same minibatch.
 #include "Kinds/ListBuilder.h"
@@ -43,12 +46,14 @@ pdcrt::Schedule OneFOneB::build(const PipelineShape& shape) const {
       builder.forward(list, stage.warmup + j);
       builder.backward(list, j);
       builder.reduce(list, j + 1);
+      builder.norm(list, j + 1 - stage.syncDelay);
       builder.update(list, j + 1 - stage.syncDelay);
     };
     builder.firstReceives(rank.start);
     for (std::int64_t k = 0; k < stage.warmup; ++k) builder.forward(rank.start, k);
-    std::int64_t steady = std::max({builder.steadyForward() - stage.warmup, builder.steadyBackward(),
-                                    static_cast<std::int64_t>(stage.syncDelay), builder.steadySharing()});
+    std::int64_t steady =
+        std::max({builder.steadyForward() - stage.warmup, builder.steadyBackward(),
+                  static_cast<std::int64_t>(stage.syncDelay), builder.steadySharing(), builder.steadyGathering()});
     for (std::int64_t j = 0; j < steady; ++j) appendRound(rank.start, j);
     rank.step = builder.stepMinibatches();
     for (std::int64_t i = 0; i < rank.step / stage.replicas; ++i) appendRound(rank.repeat, steady + i);

@@ -46,8 +46,8 @@ pdcrt::Schedule TwoBufferedWeights::build(const PipelineShape& shape) const {
     };
     builder.firstReceives(rank.start);
     for (std::int64_t k = 0; k < stage.warmup; ++k) builder.forward(rank.start, k);
-    std::int64_t steady =
-        std::max({builder.steadyForward() - stage.warmup, builder.steadyBackward(), builder.steadySharing()});
+    std::int64_t steady = std::max({builder.steadyForward() - stage.warmup, builder.steadyBackward(),
+                                    builder.steadySharing(), builder.steadyGathering()});
     for (std::int64_t j = 0; j < steady; ++j) appendRound(rank.start, j);
     rank.step = std::lcm(m, routing.length());
     const std::int64_t rounds = routing.localCount(rank.step, host.replica);

@@ -157,8 +157,11 @@ static double sumOfSquares(const float* values, std::int64_t count) {
   return sum;
 }
 
-Status sumsOfSquares(Stream&, std::span<const Floats> of, std::span<double> sums) {
-  for (std::size_t i = 0; i < of.size(); ++i) sums[i] = sumOfSquares(of[i].values, of[i].count);
+Status sumsOfSquares(Stream&, std::span<const Floats> of, std::int64_t block, std::span<double> sums) {
+  std::size_t next = 0;
+  for (const Floats& floats : of)
+    for (std::int64_t begin = 0; begin < floats.count; begin += block)
+      sums[next++] = sumOfSquares(floats.values + begin, std::min(block, floats.count - begin));
   return {};
 }
 

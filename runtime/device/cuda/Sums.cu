@@ -3,7 +3,7 @@
 
 #include "Cuda.h"
 
-#include <array>
+#include <algorithm>
 
 namespace pdcrt {
 namespace {
@@ -27,17 +27,21 @@ __global__ void divideAll(float* values, float divisor, std::int64_t count) {
   for (std::int64_t i = thread(); i < count; i += threads()) values[i] /= divisor;
 }
 
-constexpr unsigned squareBlocks = 512;
+constexpr std::size_t mostSquareBlocks = 4096; // of threads, beside which nothing is gained
 
-/// Partial sums of squares, one per block.
-__global__ void addSquares(const float* values, std::int64_t count, double* partial) {
-  double sum = 0;
-  for (std::int64_t i = thread(); i < count; i += threads()) sum += double(values[i]) * values[i];
-  sum = cuda::blockSum(sum);
-  if (threadIdx.x == 0) partial[blockIdx.x] = sum;
+/// Sums of the squares of each `block` elements; a block of threads makes one sum after the other.
+__global__ void addSquares(const float* values, std::int64_t count, std::int64_t block, double* sums) {
+  for (std::int64_t which = blockIdx.x; which * block < count; which += gridDim.x) {
+    const std::int64_t begin = which * block, end = begin + block < count ? begin + block : count;
+    double sum = 0;
+    for (std::int64_t i = begin + threadIdx.x; i < end; i += blockDim.x) sum += double(values[i]) * values[i];
+    sum = cuda::blockSum(sum);
+    if (threadIdx.x == 0) sums[which] = sum;
+    __syncthreads(); // the next sum uses the same shared memory
+  }
 }
 
-/// Where the partial sums of all blocks are, on the device and on the host, of a thread.
+/// Where the sums are, on the device and on the host, of a thread.
 struct Partials {
   double *device = nullptr, *host = nullptr;
   std::size_t sums = 0;
@@ -45,7 +49,7 @@ struct Partials {
   bool make(std::size_t wanted) {
     if (wanted <= sums) return true;
     clear();
-    const std::size_t bytes = wanted * squareBlocks * sizeof(double);
+    const std::size_t bytes = wanted * sizeof(double);
     if (!cuda::got(cudaMalloc(&device, bytes)) || !cuda::got(cudaMallocHost(&host, bytes))) return false;
     sums = wanted;
     return true;
@@ -78,21 +82,19 @@ void device::divide(Stream& q, float* values, float divisor, std::int64_t count)
   launchLoop(q, "division", divideAll, count, values, divisor, count);
 }
 
-Status device::sumsOfSquares(Stream& q, std::span<const Floats> of, std::span<double> sums) {
-  if (!partials.make(of.size())) return {Exit::noDevice, "the GPU has no room for sums of squares"};
-  const auto blocksOf = [](const Floats& floats) {
-    return std::min<std::int64_t>(squareBlocks, (floats.count + threadsPerBlock - 1) / threadsPerBlock);
-  };
-  for (std::size_t i = 0; i < of.size(); ++i)
-    cuda::launchBlocks(q, "squares", addSquares, blocksOf(of[i]), of[i].values, of[i].count,
-                       partials.device + i * squareBlocks);
-  copy(q, partials.host, partials.device, of.size() * squareBlocks * sizeof(double));
-  if (Status status = wait(q); !status) return status;
-  for (std::size_t i = 0; i < of.size(); ++i) {
-    sums[i] = 0;
-    for (std::int64_t block = 0; block < blocksOf(of[i]); ++block)
-      sums[i] += partials.host[i * squareBlocks + static_cast<std::size_t>(block)];
+Status device::sumsOfSquares(Stream& q, std::span<const Floats> of, std::int64_t block, std::span<double> sums) {
+  if (!partials.make(sums.size())) return {Exit::noDevice, "the GPU has no room for sums of squares"};
+  std::size_t next = 0;
+  for (const Floats& floats : of) {
+    const std::size_t blocks = blocksOfSquares(floats.count, block);
+    if (blocks == 0) continue;
+    cuda::launchBlocks(q, "squares", addSquares, static_cast<std::int64_t>(std::min(blocks, mostSquareBlocks)),
+                       floats.values, floats.count, block, partials.device + next);
+    next += blocks;
   }
+  copy(q, partials.host, partials.device, sums.size() * sizeof(double));
+  if (Status status = wait(q); !status) return status;
+  std::copy_n(partials.host, sums.size(), sums.begin());
   return {};
 }
 

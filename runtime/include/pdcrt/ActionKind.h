@@ -25,7 +25,11 @@ enum class ActionKind : std::uint8_t {
   receiveVersion,
   sendPart,
   receivePart,
-  gradientNorm
+  gradientNorm,
+  reduceScatter,
+  allGather,
+  unshard,
+  reshard
 };
 
 /// What an action does.
@@ -39,7 +43,8 @@ enum class ActionClass : std::uint8_t {
 /// What the index of an action counts.
 enum class Counted : std::uint8_t {
   minibatches, ///< of the whole pipeline, from 0
-  versions     ///< from 1: of the stage itself, or of the owner of shared parameters
+  versions,    ///< from 1: of the stage itself, or of the owner of shared parameters
+  sweeps       ///< from 1: ScheduleStage::sweeps of them are of one update of the stage
 };
 
 /// Where an action takes place: a rank does the actions of one lane in order, one at a time. A transfer lane belongs to
@@ -50,8 +55,11 @@ enum class ActionLane : std::uint8_t {
   gradients, ///< of minibatches, to earlier stages
   versions,  ///< of shared parameters, from their owner
   parts,     ///< gradients of shared parameters, to their owner
-  allReduce, ///< by stage
-  norm       ///< of all stages
+  allReduce, ///< by stage, as those below
+  reduceScatter,
+  allGather,
+  unshard,
+  norm ///< of all stages; by stage, where each updates by itself
 };
 
 struct ActionKindRow {
@@ -81,6 +89,10 @@ inline constexpr ActionKindRow actionKinds[] = {
     {ActionKind::sendPart, "SG", '>', Counted::versions, ActionClass::tied, ActionLane::parts},
     {ActionKind::receivePart, "RG", '<', Counted::versions, ActionClass::tied, ActionLane::parts},
     {ActionKind::gradientNorm, "GN", 0, Counted::versions, ActionClass::reduction, ActionLane::norm},
+    {ActionKind::reduceScatter, "RS", 0, Counted::versions, ActionClass::reduction, ActionLane::reduceScatter},
+    {ActionKind::allGather, "AG", 0, Counted::versions, ActionClass::reduction, ActionLane::allGather},
+    {ActionKind::unshard, "UN", 0, Counted::sweeps, ActionClass::reduction, ActionLane::unshard},
+    {ActionKind::reshard, "RE", 0, Counted::sweeps, ActionClass::computation, ActionLane::compute},
 };
 
 constexpr const ActionKindRow& kindRow(ActionKind kind) {
@@ -97,9 +109,10 @@ constexpr bool isTied(ActionKind kind) {
   return kindRow(kind).does == ActionClass::tied;
 }
 
-/// Whether the index of such an action is a version: of its own stage, or of the owner of shared parameters.
+/// Whether the index of such an action counts with the updates of a stage: of its own, or of the owner of shared
+/// parameters. Schedule::versionOf says with which one.
 constexpr bool isVersioned(ActionKind kind) {
-  return kindRow(kind).index == Counted::versions;
+  return kindRow(kind).index != Counted::minibatches;
 }
 
 /// Whether `kind` is a send or a receive of values (not of gradients).
@@ -107,12 +120,14 @@ constexpr bool isForwardTransfer(ActionKind kind) {
   return kindRow(kind).lane == ActionLane::values;
 }
 
-/// Whether `kind` is something that all replicas, of a stage or of all stages, do together.
+/// Whether `kind` is something that all replicas, of a stage or of all stages, do together. (An all-gather counts, too:
+/// it is one half of an all-reduce.)
 constexpr bool isReduction(ActionKind kind) {
   return kindRow(kind).does == ActionClass::reduction;
 }
 
-/// Whether `kind` is a computation of this rank: neither a transfer of any kind nor an all-reduce.
+/// Whether `kind` is a computation of this rank: neither a transfer of any kind nor an all-reduce. Giving up gathered
+/// weights is one that takes no time.
 constexpr bool isComputation(ActionKind kind) {
   return kindRow(kind).does == ActionClass::computation;
 }

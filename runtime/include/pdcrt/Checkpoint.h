@@ -4,7 +4,9 @@
 //   DIR/checkpoint-0000000120/      after exactly the minibatches 0 … 119
 //     stage0.safetensors            newest weights of stage 0, and its state (of replica 0); of what is frozen the sums
 //     stage0.optimizer.safetensors  what its optimizer keeps of each trained parameter, and how often it updated it
-//     stage0.replica1.safetensors   state of replica 1
+//     stage0.replica1.safetensors   state of replica 1; where replicas divide the optimizer, its ranges of the weights,
+//                                   too (StoredTensor.h), and stage0.optimizer.replica1.safetensors has those of what
+//                                   the optimizer keeps
 //     stage0.member1.safetensors    where a team divides tensors, the parts of its member 1 (StoredTensor.h); so, too,
 //                                   stage0.optimizer.member1.safetensors, stage0.replica1.member1.safetensors
 //     manifest.json                 everything else, and the sums of these files; written last
@@ -31,7 +33,7 @@ std::pair<std::string, std::string> frozenMetadata(const std::string& name, cons
 
 enum class ShardKind : std::uint8_t { weights, optimizer, state };
 
-/// One file of a checkpoint. Weights and optimizer are of replica 0.
+/// One file of a checkpoint. Weights and optimizer are of replica 0, or of each replica where they divide them.
 struct Shard {
   ShardKind kind = ShardKind::weights;
   int stage = 0, replica = 0;
@@ -57,12 +59,13 @@ struct Manifest {
   std::string modelHash;
   std::vector<int> replicas; ///< by stage
   std::vector<int> members;  ///< by stage: that have files; 1 where nothing is divided
+  std::vector<int> owners;   ///< by stage: replicas that have weights and optimizer; 1, or all of them
   std::vector<Shard> shards; ///< by stage, kind, replica and member
   friend bool operator==(const Manifest&, const Manifest&) = default;
 };
 
-/// The text, whose last line is the CRC-32C of all before: of format 2 where a stage has files of several members, else
-/// of format 1.
+/// The text, whose last line is the CRC-32C of all before: of format 3 where replicas of a stage divide its weights, of
+/// format 2 where a stage has files of several members, else of format 1.
 std::string toJson(const Manifest& manifest);
 /// Fails with Exit::badData, naming `file`: anything in the text is not as toJson writes it, or a shard is missing.
 Status parseManifest(const std::string& text, const std::string& file, Manifest& manifest);
@@ -127,6 +130,8 @@ public:
 
 private:
   Status gather(const Found& found, bool verifies, StoredTensor& tensor);
+  /// Whether the replicas of a stage divide its weights.
+  bool isDivided(int stage) const { return manifest_.owners[static_cast<std::size_t>(stage)] > 1; }
 
   std::string folder_;
   Manifest manifest_;

@@ -87,9 +87,14 @@ struct Floats {
   const float* values = nullptr;
   std::int64_t count = 0;
 };
-/// The sum of the squares of each, in f64: on the CPU eight sums of every eighth element, then those in order; on every
-/// target the same in every run. Waits for the stream, once. Fails where the device has failed.
-Status sumsOfSquares(Stream& q, std::span<const Floats> of, std::span<double> sums);
+/// How many sums sumsOfSquares() has of one array.
+constexpr std::size_t blocksOfSquares(std::int64_t count, std::int64_t block) {
+  return static_cast<std::size_t>((count + block - 1) / block);
+}
+/// The sum of the squares of each `block` elements of each array, one after the other, in f64: on the CPU eight sums of
+/// every eighth element, then those in order; on every target the same in every run. Waits for the stream, once. Fails
+/// where the device has failed.
+Status sumsOfSquares(Stream& q, std::span<const Floats> of, std::int64_t block, std::span<double> sums);
 
 } // namespace device
 

@@ -15,6 +15,7 @@
 
 #include "pdcrt/Device.h"
 #include "pdcrt/OptimizerLayout.h"
+#include "pdcrt/Shards.h"
 #include "pdcrt/Stage.h"
 #include "pdcrt/Training.h"
 
@@ -90,9 +91,14 @@ namespace device {
 void update(Stream& q, std::span<const UpdateSlice> slices, const Training& training);
 } // namespace device
 
+/// Which of the replicas that divide a stage's updates this is.
+struct ShardPlace {
+  int replicas = 1, replica = 0; ///< one replica: nothing is divided
+};
+
 class Optimizer {
 public:
-  Optimizer(const Training& training, const Stage& stage);
+  Optimizer(const Training& training, const Stage& stage, ShardPlace place = {});
 
   /// The trained parameters of the stage, in the order of their first gradient rows.
   std::span<const TrainedParameter> parameters() const { return parameters_; }
@@ -100,6 +106,14 @@ public:
   /// Bytes of their values, without padding.
   std::size_t trainedBytes() const;
   const OptimizerLayout& layout() const { return layout_; }
+  /// Null: it updates whole parameters.
+  const Shards* shards() const { return shards_ ? &*shards_ : nullptr; }
+  /// What it updates of parameters(), where it has a shard.
+  struct Own {
+    const TrainedParameter* parameter;
+    Shards::Range range;
+  };
+  std::span<const Own> own() const { return own_; }
 
   /// Adds the gradients of several uses of a parameter, in program order, into its first accumulator. `arrived` has
   /// those of uses in other stages, by row of Stage::sharedUses; null for what did not come.
@@ -108,7 +122,7 @@ public:
   void addUses(Stream& q, const TrainedParameter& parameter, std::byte* gradients,
                std::span<const std::byte* const> arrived = {}) const;
 
-  /// Makes the next version of all trained parameters but those that are early.
+  /// Makes the next version of all trained parameters but those that are early, or of its shard of them.
   void update(Stream& q, const UpdateBlocks& blocks, const UpdateStep& step) const;
 
   /// The same for some elements of one early parameter, a row of Stage::parameters; `gradient` has theirs.
@@ -121,7 +135,9 @@ private:
                       const UpdateStep& step) const;
 
   const Training& training_;
+  std::optional<Shards> shards_;
   OptimizerLayout layout_;
+  std::vector<Own> own_;
   std::vector<TrainedParameter> parameters_;
   mutable std::vector<const float*> terms_; ///< of the sum that is being made
   mutable std::vector<UpdateSlice> slices_; ///< of the update that is being made

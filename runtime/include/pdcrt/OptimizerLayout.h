@@ -18,10 +18,11 @@ namespace pdcrt {
 std::vector<std::string> optimizerPieces(const Training& training);
 
 /// A parameter with n pieces has its i-th one at offsetOf(i, row) of the stage's optimizer block, with the shape and
-/// the order of elements of the parameter. All pieces start at 0.
+/// the order of elements of the parameter. Where the block is of a shard (Shards.h), elements have the places that the
+/// shard gives them: offsetOf(i, at). All pieces start at 0.
 class OptimizerLayout {
 public:
-  /// `weightsBytes`: of the stage's weights block, BlockBytes::weights.
+  /// `weightsBytes`: of the stage's weights block, BlockBytes::weights, or of the largest shard.
   OptimizerLayout(const Training& training, std::size_t weightsBytes);
 
   /// Bytes of the optimizer block.
@@ -30,6 +31,10 @@ public:
   /// as updates/PARAMETER.
   const std::vector<std::string>& pieces(const ParameterRow& /*row*/) const { return pieces_; }
   std::size_t offsetOf(std::size_t piece, const ParameterRow& row) const { return piece * stride_ + row.offset; }
+  /// `at`: elements that precede in the shard.
+  std::size_t offsetOf(std::size_t piece, std::int64_t at) const {
+    return piece * stride_ + static_cast<std::size_t>(at) * sizeof(float);
+  }
 
 private:
   std::vector<std::string> pieces_;

@@ -9,6 +9,9 @@
 //   1SF3>2   send the values of 3 forward to stage 2    1RF3<0   post their receive from stage 0
 //   1SB3>0   send gradients of 3 back to stage 0        1RB3<2   post their receive from stage 2
 //   1AR7     all-reduce of the gradients for update 7
+//   1RS7     reduce-scatter of the gradients for update 7: each replica gets the sum of its shard
+//   1AG7     all-gather of version 7 of the weights, of which each replica has made its shard
+//   1UN3     the third all-gather of weights that lie in shards between their uses; 1RE3 gives them up again
 //   1GN7     the norm of the gradients of update 7 over all stages: this one's part
 //   1SV7>3   send version 7 of shared parameters     3RV7<1   post its receive from their owner
 //   3SG7>1   send gradients of them for update 7     1RG7<3   post their receive from a user
@@ -19,6 +22,12 @@
 // minibatches. A run of T minibatches is that endless list without the actions on minibatches >= T, and without the
 // updates (and all-reduces, and waits for them) all of whose minibatches are >= T. So every drain follows from one
 // text.
+//
+// Replicas of a stage hold equal weights, gradients and optimizer states. Shards (ZeRO, arXiv 1910.02054; FSDP, arXiv
+// 2304.11277) divide what they hold:
+//
+//   shard optimizer   a replica updates its shard only, and has the optimizer's state of that only: RS, U, AG
+//   shard weights     it also has the weights of its shard only, and all of them between UN and RE: RS, U, UN, RE
 #pragma once
 
 #include "pdcrt/ActionKind.h"
@@ -62,6 +71,9 @@ struct ScheduleEdge {
   friend bool operator==(const ScheduleEdge&, const ScheduleEdge&) = default;
 };
 
+/// What the replicas of a stage divide among them.
+enum class Sharding : std::uint8_t { none, optimizer, weights };
+
 /// What the schedule says of one stage. Rings: how many buffers of each kind a replica has; an action on local
 /// minibatch k uses buffer k mod ring.
 struct ScheduleStage {
@@ -73,8 +85,13 @@ struct ScheduleStage {
   int handovers = 1; ///< minibatches between backward_input and backward_weight, at most
   Route route = {};  ///< which replica computes which minibatch; with common updates only, unless it is round robin
   int team = 1;      ///< processes that compute each replica together, its members
+  Sharding sharding = Sharding::none; ///< of replicated stages
+  int sweeps = 1;                     ///< of sharded weights: how often they are gathered for an update
 
   Routing routing() const { return {replicas, route}; }
+  bool isSharded() const { return sharding != Sharding::none; }
+  /// What sums the gradients of the replicas.
+  ActionKind sum() const { return isSharded() ? ActionKind::reduceScatter : ActionKind::allReduce; }
   friend bool operator==(const ScheduleStage&, const ScheduleStage&) = default;
 };
 
@@ -106,6 +123,7 @@ struct RankList {
   std::vector<Action> start;
   std::vector<Action> repeat;
   std::int64_t step = 1; ///< minibatches that a round of `repeat` advances, of the whole pipeline
+  int pool = 2;          ///< stages with sharded weights of which the rank has room for all weights at once
   friend bool operator==(const RankList&, const RankList&) = default;
 };
 
@@ -115,7 +133,8 @@ struct Schedule {
   WeightPolicy weights = WeightPolicy::stash;
   /// Minibatches of the whole pipeline per update. 0: each stage updates every `replicas` of its own (1f1b).
   std::int64_t minibatchesPerUpdate = 0;
-  /// Before an update, every replica of every stage awaits the norm of all gradients (GN). With common updates only.
+  /// Before an update, every replica of every stage awaits the norm of all gradients (GN). Where stages update by
+  /// themselves, each sharded one awaits its own.
   bool gradientNorm = false;
   std::vector<ScheduleStage> stages;
   std::vector<ScheduleEdge> edges; ///< sorted by (from, to)
@@ -125,6 +144,11 @@ struct Schedule {
   friend bool operator==(const Schedule&, const Schedule&) = default;
 
   Routing routing(int stage) const { return stages[static_cast<std::size_t>(stage)].routing(); }
+
+  /// Whether updates of `stage` await a norm.
+  bool hasNorm(int stage) const {
+    return gradientNorm && (minibatchesPerUpdate > 0 || stages[static_cast<std::size_t>(stage)].isSharded());
+  }
 
   /// Minibatches of the whole pipeline that one update of `stage` averages.
   std::int64_t minibatchesOfUpdate(int stage) const;
@@ -166,6 +190,10 @@ struct Schedule {
   /// The stage whose versions the index of an action counts: its own, or the owner of shared parameters.
   int versionedStage(const Action& action) const;
 
+  /// Of an action that isVersioned: how many of its kind one update has, and the version of that update.
+  std::int64_t perUpdate(const Action& action) const;
+  std::int64_t versionOf(const Action& action) const { return (action.index - 1) / perUpdate(action) + 1; }
+
   /// How much the index of such an action grows in `minibatches` of the whole pipeline, which are whole updates.
   std::int64_t advanceOf(const Action& action, std::int64_t minibatches) const;
 
@@ -174,8 +202,9 @@ struct Schedule {
 };
 
 /// Whether every part of `schedule` refers to parts that exist: stages, edges with their rings, each replica hosted by
-/// exactly one rank, teams of one size on each rank, actions of hosted stages over existing edges, steps that whole
-/// updates divide. Says in `error` what is wrong. That it can be executed is another question (Verify.h).
+/// exactly one rank, teams of one size on each rank, actions of hosted stages over existing edges and of their kind of
+/// shards, steps that whole updates divide. Says in `error` what is wrong. That it can be executed is another question
+/// (Verify.h).
 bool isWellFormed(const Schedule& schedule, std::string& error);
 
 /// The text form of schedule.txt; parses back to an equal schedule.

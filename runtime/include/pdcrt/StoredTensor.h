@@ -26,7 +26,19 @@ std::pair<std::string, std::string> partMetadata(const std::string& name, const 
 /// Reads such a text. False: it is not one that partMetadata writes, or the part is none of the shape.
 bool parsePart(const std::string& text, MemberPart& part, Shape& whole);
 
-/// Whether the file has a part of the tensor only.
+/// Elements [begin, begin + count) of a tensor, row-major.
+struct ElementRange {
+  std::int64_t begin = 0, count = 0;
+  friend bool operator==(const ElementRange&, const ElementRange&) = default;
+};
+/// "ranges/NAME" and its text, for a file that has these elements of a tensor, one range after the other, in a record
+/// with one dimension: what one replica has where replicas divide the tensor. Ranges ascend.
+std::pair<std::string, std::string> rangesMetadata(const std::string& name, std::span<const ElementRange> ranges,
+                                                   const Shape& whole);
+/// Reads such a text. False: it is not one that rangesMetadata writes, or the ranges are none of the shape.
+bool parseRanges(const std::string& text, std::vector<ElementRange>& ranges, Shape& whole);
+
+/// Whether the file has a part of the tensor only: a member's, or some ranges.
 bool isPart(const SafetensorsFile& file, const std::string& name);
 
 /// The suffix of the names of a member's files: ".member1"; member 0, which also writes what is whole, has none.
@@ -46,16 +58,16 @@ class StoredTensor {
 public:
   /// Adds a record of `file`. Of several whole records the first is taken. Fails with Exit::badData, naming file,
   /// tensor and both numbers: the metadata is none, or not that of the record; it is another division than before; the
-  /// member's part is there already.
+  /// member's part is there already. Ranges are looked at by complete().
   Status add(const SafetensorsFile& file, const TensorRecord& record);
-  /// Fails with Exit::badData where the part of a member is lacking.
+  /// Fails with Exit::badData where the part of a member is lacking, or where ranges leave something out or overlap.
   Status complete() const;
 
   const std::string& name() const { return firstRecord().name; }
   Element element() const { return firstRecord().element; }
   /// Of the whole tensor.
   const std::vector<std::int64_t>& shape() const { return shape_; }
-  bool isDivided() const { return !part_.isWhole(); }
+  bool isDivided() const { return !part_.isWhole() || isInRanges(); }
   /// Its first record, that of member 0 where it is complete, and the file that holds it.
   const TensorRecord& firstRecord() const { return *records_.front().record; }
   const SafetensorsFile& firstFile() const { return *records_.front().file; }
@@ -71,7 +83,12 @@ private:
     const SafetensorsFile* file = nullptr;
     const TensorRecord* record = nullptr;
     int member = 0;
+    std::vector<ElementRange> ranges = {}; ///< that the record has; none: all of the member's part
   };
+  bool isInRanges() const { return !records_.empty() && !records_.front().ranges.empty(); }
+  Status addRanges(const SafetensorsFile& file, const TensorRecord& record, const std::string& said);
+  Status checkRanges() const;
+  void copyRanges(std::span<std::byte> whole) const;
   void copy(const MemberPart& target, std::span<std::byte> to) const;
 
   std::vector<std::int64_t> shape_;

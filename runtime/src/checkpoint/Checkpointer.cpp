@@ -2,6 +2,7 @@
 #include "Checkpointer.h"
 
 #include "EqualMembers.h"
+#include "ShardRecords.h"
 #include "files/MemberRecords.h"
 #include "files/WeightFile.h"
 #include "pdcrt/Device.h"
@@ -59,7 +60,7 @@ void Checkpointer::begin(Executor& executor, std::int64_t first, std::map<std::s
     copy.target = interval_;
     copy.state.resize(bytes.state);
     if (!hasWeights(copy)) continue;
-    copy.weights.resize(bytes.weights);
+    copy.weights.resize(weightsBytes(hosted[i]));
     copy.optimizer.resize(hosted[i].optimizer->layout().bytes());
     copy.counts.resize(hosted[i].optimizer->parameters().size());
   }
@@ -71,9 +72,10 @@ void Checkpointer::begin(Executor& executor, std::int64_t first, std::map<std::s
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
-/// Whether it is replica 0, and this member of its team has something to write.
+/// Whether it is replica 0, or has a shard, and this member of its team has something to write.
 bool Checkpointer::hasWeights(const Copy& copy) {
-  return copy.hosted->host.replica == 0 && writesWeights(*copy.hosted->stage, copy.hosted->member);
+  const bool owns = copy.hosted->host.replica == 0 || copy.hosted->optimizer->shards();
+  return owns && writesWeights(*copy.hosted->stage, copy.hosted->member);
 }
 
 Status Checkpointer::computed(const Action& action) {
@@ -113,7 +115,11 @@ void Checkpointer::take(Copy& copy, std::int64_t minibatches) {
   copy.minibatches = minibatches;
   copy.lossScale = hosted.lossScale;
   copy.counted = hosted.updates - hosted.skipped;
-  copyOut(copy.weights, hosted.versions.at(hosted.versions.newest()));
+  const std::byte* const newest = hosted.versions.at(hosted.versions.newest());
+  if (hosted.optimizer->shards())
+    copyShard(stream_, hosted, newest, copy.weights.data());
+  else
+    copyOut(copy.weights, newest);
   copyOut(copy.optimizer, hosted.optimizerState);
   // Only a device that has failed makes this fail, and then the next wait of the executor says so.
   static_cast<void>(device::wait(stream_));
@@ -161,7 +167,8 @@ void Checkpointer::collect(const Message& report, const Manifest& manifest) {
                             .sum = {report.numbers[at], static_cast<std::uint32_t>(report.numbers[at + 1])},
                             .member = report.member});
   };
-  add(report.replica == 0 ? ShardKind::weights : ShardKind::state, 0);
+  const bool isSharded = schedule_.stages[static_cast<std::size_t>(report.stage)].isSharded();
+  add(report.replica == 0 || isSharded ? ShardKind::weights : ShardKind::state, 0);
   add(ShardKind::optimizer, 2);
   if (++all.reports < places_.hostCount()) return;
 
@@ -170,7 +177,10 @@ void Checkpointer::collect(const Message& report, const Manifest& manifest) {
   job.manifest.minibatchesPerUpdate = schedule_.minibatchesPerUpdate;
   job.manifest.lossScale = all.lossScale;
   job.manifest.finiteSteps = all.finiteSteps;
-  for (const ScheduleStage& stage : schedule_.stages) job.manifest.replicas.push_back(stage.replicas);
+  for (const ScheduleStage& stage : schedule_.stages) {
+    job.manifest.replicas.push_back(stage.replicas);
+    job.manifest.owners.push_back(stage.isSharded() ? stage.replicas : 1);
+  }
   job.manifest.members.assign(schedule_.stages.size(), 1);
   for (const Shard& shard : all.shards) {
     int& members = job.manifest.members[static_cast<std::size_t>(shard.stage)];
@@ -243,8 +253,8 @@ void Checkpointer::write(Copy& copy) {
 Status Checkpointer::writeShards(Copy& copy, Message& message) const {
   const Stage& stage = *copy.hosted->stage;
   const int member = copy.hosted->member;
-  const bool first = copy.hosted->host.replica == 0;
-  if (first ? !hasWeights(copy) : !writesState(stage, member)) return {};
+  const bool first = copy.hosted->host.replica == 0, owns = hasWeights(copy);
+  if (!owns && (first || !writesState(stage, member))) return {};
   const std::string folder = checkpointFolder(options_.directory, copy.minibatches);
   if (fileCalls.mkdir(folder.c_str(), 0777) != 0 && errno != EEXIST)
     return {Exit::cannotWrite, folder + ": cannot be made: " + std::strerror(errno)};
@@ -261,41 +271,47 @@ Status Checkpointer::writeShards(Copy& copy, Message& message) const {
     return {};
   };
 
-  // Files are row-major. Nobody needs the copy as it was.
-  const OptimizerLayout& layout = copy.hosted->optimizer->layout();
-  if (first) {
-    if (Status status = WeightFile::store(stage.parameters, copy.weights.data(), nullptr); !status) return status;
-    // The i-th pieces of all parameters lie like the weights.
-    for (std::size_t at = 0; at < layout.bytes(); at += arenaBytes(stage.bytes.weights))
-      if (Status status = WeightFile::store(stage.parameters, copy.optimizer.data() + at, nullptr); !status)
-        return status;
-  }
-
-  MemberRecords weights(member, metadata);
-  if (first && !options_.adapters.empty()) weights.metadata[adaptersKey] = options_.adapters;
-  if (first) {
-    for (const ParameterRow& row : stage.parameters)
-      if (row.trained) weights.add(row, row.name, copy.weights.data() + row.offset);
+  MemberRecords weights(member, metadata), optimizer(member, metadata);
+  if (owns)
+    if (Status status = store(copy, weights, optimizer); !status) return status;
+  if (owns && !options_.adapters.empty()) weights.metadata[adaptersKey] = options_.adapters;
+  if (first && owns)
     for (const ParameterRow& row : stage.parameters)
       if (const auto sum = frozen_.find(row.name); sum != frozen_.end())
         weights.metadata.insert(frozenMetadata(row.name, sum->second));
-  }
   for (const StateRow& row : stage.states) weights.add(row, row.name, copy.state.data() + row.offset);
-  if (Status status = writeShard(first ? ShardKind::weights : ShardKind::state, weights, 0); !status) return status;
-  if (!first) return {};
+  if (Status status = writeShard(owns ? ShardKind::weights : ShardKind::state, weights, 0); !status) return status;
+  return owns ? writeShard(ShardKind::optimizer, optimizer, 2) : Status();
+}
 
-  MemberRecords optimizer(member, metadata);
-  std::span<const TrainedParameter> trained = copy.hosted->optimizer->parameters();
-  for (std::size_t i = 0; i < trained.size(); ++i) {
-    const ParameterRow& row = *trained[i].row;
-    if (member == 0)
-      optimizer.records.push_back(
-          {"updates/" + std::string(row.name), Element::i64, {}, std::as_bytes(std::span(&copy.counts[i], 1))});
+/// Puts the copy into the order of files, which are row-major, and lists its records. Nobody needs it as it was.
+Status Checkpointer::store(Copy& copy, MemberRecords& weights, MemberRecords& optimizer) const {
+  const HostedStage& hosted = *copy.hosted;
+  const Stage& stage = *hosted.stage;
+  const OptimizerLayout& layout = hosted.optimizer->layout();
+  std::span<const TrainedParameter> trained = hosted.optimizer->parameters();
+  if (hosted.member == 0 && hosted.host.replica == 0)
+    for (std::size_t i = 0; i < trained.size(); ++i)
+      optimizer.records.push_back({"updates/" + std::string(trained[i].row->name),
+                                   Element::i64,
+                                   {},
+                                   std::as_bytes(std::span(&copy.counts[i], 1))});
+  if (hosted.optimizer->shards())
+    return storeShard(hosted, copy.weights.data(), copy.optimizer.data(), weights, optimizer);
+  if (Status status = WeightFile::store(stage.parameters, copy.weights.data(), nullptr); !status) return status;
+  // The i-th pieces of all parameters lie like the weights.
+  for (std::size_t at = 0; at < layout.bytes(); at += arenaBytes(stage.bytes.weights))
+    if (Status status = WeightFile::store(stage.parameters, copy.optimizer.data() + at, nullptr); !status)
+      return status;
+  for (const ParameterRow& row : stage.parameters)
+    if (row.trained) weights.add(row, row.name, copy.weights.data() + row.offset);
+  for (const TrainedParameter& parameter : trained) {
+    const ParameterRow& row = *parameter.row;
     for (std::size_t piece = 0; piece < layout.pieces(row).size(); ++piece)
       optimizer.add(row, layout.pieces(row)[piece] + "/" + row.name,
                     copy.optimizer.data() + layout.offsetOf(piece, row));
   }
-  return writeShard(ShardKind::optimizer, optimizer, 2);
+  return {};
 }
 
 void Checkpointer::complete(const Job& job) {

@@ -6,6 +6,9 @@
 // copies what is about to change, and a thread writes the copy to disk. So b is a multiple of the minibatches after
 // which all stages have made whole updates.
 //
+// Replica 0 of a stage copies weights and optimizer. Where replicas divide the updates, each copies its shard of both,
+// which it has before the version is gathered: nobody waits for that, either.
+//
 // When every stage replica's files are there, rank 0 writes the manifest. A copy that cannot be written is told, and
 // its checkpoint given up; training goes on.
 #pragma once
@@ -27,6 +30,8 @@
 #include <vector>
 
 namespace pdcrt {
+
+class MemberRecords;
 
 struct CheckpointOptions {
   std::string directory;  ///< empty: no checkpoints
@@ -77,11 +82,12 @@ private:
   /// The copy of a stage replica.
   struct Copy {
     const HostedStage* hosted = nullptr;
-    std::vector<std::byte> weights, optimizer, state; ///< weights and optimizer where hasWeights()
-    std::int64_t target = 0;                          ///< minibatches since `begin` of the next one; 0: none
-    bool stateTaken = false;                          ///< for the target
-    std::int64_t minibatches = 0, counted = 0;        ///< what it holds: since the beginning; the optimizer's updates
-    std::vector<std::int64_t> counts;                 ///< updates by trained parameter
+    /// Weights and optimizer where hasWeights(); of a shard, with its elements one after the other.
+    std::vector<std::byte> weights, optimizer, state;
+    std::int64_t target = 0;                   ///< minibatches since `begin` of the next one; 0: none
+    bool stateTaken = false;                   ///< for the target
+    std::int64_t minibatches = 0, counted = 0; ///< what it holds: since the beginning; the optimizer's updates
+    std::vector<std::int64_t> counts;          ///< updates by trained parameter
     DynamicLossScale lossScale;
     bool busy = false; ///< being written
   };
@@ -106,6 +112,7 @@ private:
   void run();
   void write(Copy& copy);
   Status writeShards(Copy& copy, Message& message) const;
+  Status store(Copy& copy, MemberRecords& weights, MemberRecords& optimizer) const;
   void complete(const Job& job);
 
   CheckpointOptions options_;

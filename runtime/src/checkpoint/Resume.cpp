@@ -57,11 +57,7 @@ public:
     for (const TrainedParameter& parameter : hosted.optimizer->parameters()) {
       const ParameterRow& row = *parameter.row;
       for (std::size_t piece = 0; piece < layout.pieces(row).size(); ++piece)
-        if (Status status = readBlock(ShardKind::optimizer, layout.pieces(row)[piece] + "/" + row.name,
-                                      {row.element, row.shape, {row.part, hosted.member}},
-                                      hosted.optimizerState + layout.offsetOf(piece, row), -1, 0, &row);
-            !status)
-          return status;
+        if (Status status = readPiece(hosted, row, piece); !status) return status;
       if (Status status = read(ShardKind::optimizer, "updates/" + std::string(row.name), {Element::i64, {}},
                                std::as_writable_bytes(std::span(&counts.emplace_back(), 1)));
           !status)
@@ -76,6 +72,29 @@ public:
   }
 
 private:
+  /// What the optimizer keeps of a parameter; of a shard, its ranges.
+  Status readPiece(HostedStage& hosted, const ParameterRow& row, std::size_t piece) {
+    const OptimizerLayout& layout = hosted.optimizer->layout();
+    const std::string name = layout.pieces(row)[piece] + "/" + row.name;
+    const WantedTensor wanted = {row.element, row.shape, {row.part, hosted.member}};
+    if (!hosted.optimizer->shards())
+      return readBlock(ShardKind::optimizer, name, wanted, hosted.optimizerState + layout.offsetOf(piece, row), -1, 0,
+                       &row);
+    std::vector<std::byte> values(static_cast<std::size_t>(row.shape.elements()) * bytesOf(row.element));
+    if (Status status = read(ShardKind::optimizer, name, wanted, values); !status) return status;
+    if (Status status = WeightFile::load(row, values); !status) return status;
+    for (const Optimizer::Own& own : hosted.optimizer->own()) {
+      if (own.parameter->row != &row) continue;
+      const auto begin = static_cast<std::size_t>(own.range.begin) * sizeof(float),
+                 bytes = static_cast<std::size_t>(own.range.count) * sizeof(float);
+      if (Status status = place(std::span(values).subspan(begin, bytes),
+                                hosted.optimizerState + layout.offsetOf(piece, own.range.at));
+          !status)
+        return status;
+    }
+    return {};
+  }
+
   /// As read(), into a block; of a `parameter` in its order there.
   Status readBlock(ShardKind kind, const std::string& name, const WantedTensor& wanted, std::byte* to, int stage = -1,
                    int replica = 0, const ParameterRow* parameter = nullptr) {

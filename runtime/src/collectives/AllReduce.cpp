@@ -2,8 +2,8 @@
 
 namespace pdcrt {
 
-AllReduce::AllReduce(std::shared_ptr<const ReduceGroup> group, std::shared_ptr<ReduceLane> lane)
-    : parts_(std::make_shared<const ExchangeParts>(std::move(group))), lane_(std::move(lane)),
+AllReduce::AllReduce(std::shared_ptr<const ReduceGroup> group, std::shared_ptr<ReduceLane> lane, bool spreads)
+    : parts_(std::make_shared<const ExchangeParts>(std::move(group))), lane_(std::move(lane)), spreads_(spreads),
       contributes_(static_cast<std::size_t>(parts_->replicas()), true), gather_(parts_), add_(parts_), spread_(parts_) {
   gather_.stagingRead = &lane_->stagingRead;
 }
@@ -48,6 +48,12 @@ bool AllReduce::advance(Transport& transport) {
     if (!add_.advance(transport)) return false;
     lane_->stagingRead.record(transport.stream());
     step_ = Step::summed;
+    if (!spreads_) {
+      lane_->summing = nullptr;
+      transport.lookAgain(); // for the next one
+      transport.gate().started(turn);
+      return true;
+    }
   }
   if (step_ == Step::summed && !lane_->spreading) {
     lane_->summing = nullptr;

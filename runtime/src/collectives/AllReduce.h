@@ -1,6 +1,7 @@
 // The sum of gradients over the replicas of a stage, in replica order: GatherParts, AddParts and SpreadParts
 // (Exchange.h) one after the other. The result does not depend on timing, and is the same in every transport. A replica
-// that contributes nothing still owns its part and receives the rest.
+// that contributes nothing still owns its part and receives the rest. A reduce-scatter is the same without the last
+// step: each replica has the sum of its own part only.
 //
 // Three reductions of a replica may overlap, one in each step: while a rank adds, its links gather the next reduction
 // and spread the last one.
@@ -25,7 +26,8 @@ struct ReduceLane {
 
 class AllReduce : public Work {
 public:
-  AllReduce(std::shared_ptr<const ReduceGroup> group, std::shared_ptr<ReduceLane> lane);
+  /// `spreads` false: it is a reduce-scatter.
+  AllReduce(std::shared_ptr<const ReduceGroup> group, std::shared_ptr<ReduceLane> lane, bool spreads = true);
 
   /// Before posting: the block, and by replica whether it contributes.
   void prepare(std::byte* block, const std::vector<bool>& contributes);
@@ -53,6 +55,7 @@ private:
 
   std::shared_ptr<const ExchangeParts> parts_;
   std::shared_ptr<ReduceLane> lane_;
+  bool spreads_;
   std::byte* block_ = nullptr;
   std::vector<bool> contributes_; ///< by replica
   GatherParts gather_;

@@ -49,10 +49,14 @@ std::vector<Segment> cut(std::span<const Segment> segments, std::size_t begin, s
   return part;
 }
 
-std::size_t ReduceGroup::floats() const {
+static std::size_t floatsOf(std::span<const Segment> segments) {
   std::size_t sum = 0;
   for (const Segment& segment : segments) sum += segment.count;
   return sum;
+}
+
+std::size_t ReduceGroup::floats() const {
+  return floatsOf(segments);
 }
 
 std::size_t ReduceGroup::begin(std::size_t replica) const {
@@ -64,11 +68,13 @@ std::size_t ReduceGroup::begin(std::size_t replica) const {
 
 std::size_t ReduceGroup::share() const {
   const auto own = static_cast<std::size_t>(self);
+  if (!parts.empty()) return floatsOf(parts[own]);
   return begin(own + 1) - begin(own);
 }
 
 ExchangeParts::ExchangeParts(std::shared_ptr<const ReduceGroup> group)
-    : group_(std::move(group)), share_(group_->share()) {
+    : group_(std::move(group)), parts_(group_->parts), share_(group_->share()) {
+  if (!parts_.empty()) return;
   for (std::size_t part = 0; part < group_->ranks.size(); ++part)
     parts_.push_back(cut(group_->segments, group_->begin(part), group_->begin(part + 1)));
 }

@@ -3,7 +3,7 @@
 // The values are cut into as many parts as there are replicas; replica i owns part i. GatherParts brings every
 // replica's part i to its owner, AddParts sums them there in the order of the replicas, SpreadParts sends what an owner
 // has to all. GatherParts and AddParts are a reduce-scatter, SpreadParts is an all-gather, all three are an all-reduce
-// (AllReduce.h).
+// (AllReduce.h). Where replicas divide what they hold, parts are given; else they are equally large.
 #pragma once
 
 #include "transport/Transport.h"
@@ -29,13 +29,14 @@ struct ReduceGroup {
   int self = 0;           ///< this replica
   int channel = 0;        ///< of gathers; the next one is of spreads, which replicas may begin before the next gather
   std::vector<Segment> segments;
+  std::vector<std::vector<Segment>> parts = {}; ///< by owner, instead of `segments`
   /// (replicas - 1) · share() floats. Who reduces in several groups has one for each.
   std::byte* staging = nullptr;
   /// Number of floats in preceding groups; keeps the shares of all groups together balanced to one float.
   std::size_t before = 0;
 
   std::size_t floats() const;
-  /// The first float of a replica's part; that of `ranks.size()` is the end.
+  /// The first float of a replica's part of `segments`; that of `ranks.size()` is the end.
   std::size_t begin(std::size_t replica) const;
   /// Floats of this replica's part.
   std::size_t share() const;

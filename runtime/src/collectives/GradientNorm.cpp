@@ -50,6 +50,7 @@ double ExactSum::value() const {
 GradientNorm::GradientNorm(NormGroup group) : group_(std::move(group)) {
   const bool first = group_.self == 0;
   parts_.resize(first ? group_.ranks.size() : 0);
+  answers_.resize(parts_.size());
   transfers_.resize(first ? group_.ranks.size() : 2);
 }
 
@@ -60,7 +61,7 @@ void GradientNorm::add(std::size_t peer, bool outgoing, bool back, std::byte* da
   transfer.peer = group_.ranks[peer];
   transfer.channel = group_.channel + 2 * static_cast<int>(group_.self == 0 ? peer : group_.self) + (back ? 1 : 0);
   transfer.data = data;
-  transfer.bytes = ExactSum::byteCount();
+  transfer.bytes = back ? answerBytes() : ExactSum::byteCount();
   transfer.traffic = Traffic::allReduce;
 }
 
@@ -68,7 +69,7 @@ void GradientNorm::gather() {
   transfers_.used = 0;
   if (group_.self > 0) {
     if (group_.counts[group_.self]) add(0, /*outgoing=*/true, /*back=*/false, sum.bytes());
-    add(0, /*outgoing=*/false, /*back=*/true, total_.bytes());
+    add(0, /*outgoing=*/false, /*back=*/true, total_[0].bytes());
     return;
   }
   for (std::size_t peer = 1; peer < group_.ranks.size(); ++peer)
@@ -76,11 +77,23 @@ void GradientNorm::gather() {
 }
 
 void GradientNorm::spread() {
-  for (std::size_t peer = 1; peer < group_.ranks.size(); ++peer)
-    if (group_.counts[peer]) sum.add(parts_[peer]);
+  parts_[0] = sum;
+  const auto sumOf = [&](auto matches) {
+    ExactSum all;
+    for (std::size_t peer = 0; peer < group_.ranks.size(); ++peer)
+      if (group_.counts[peer] && matches(peer)) all.add(parts_[peer]);
+    return all;
+  };
+  sum = sumOf([](std::size_t) { return true; });
   transfers_.used = 0;
-  for (std::size_t peer = 1; peer < group_.ranks.size(); ++peer)
-    add(peer, /*outgoing=*/true, /*back=*/true, sum.bytes());
+  for (std::size_t peer = 0; peer < group_.ranks.size(); ++peer) {
+    Answer& answer = answers_[peer];
+    answer[0] = sum;
+    if (!group_.stages.empty())
+      answer[1] = sumOf([&](std::size_t other) { return group_.stages[other] == group_.stages[peer]; });
+    if (peer > 0) add(peer, /*outgoing=*/true, /*back=*/true, answer[0].bytes());
+  }
+  total_ = answers_[0];
 }
 
 bool GradientNorm::advance(Transport& transport) {
@@ -90,7 +103,7 @@ bool GradientNorm::advance(Transport& transport) {
   }
   if (!transfers_.advance(transport)) return false;
   if (group_.self > 0) {
-    sum = total_;
+    sum = total_[0];
     return true;
   }
   if (phase_ == Phase::spreading) return true;

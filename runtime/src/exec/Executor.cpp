@@ -24,6 +24,7 @@ Status Executor::train(std::int64_t first, std::int64_t minibatches) {
     hosted.versions.restart();
     hosted.tied.restart();
     hosted.gradients.restart();
+    hosted.gathered.restart();
   }
   trained_ = true;
   if (Status status = follow(order_, /*evaluation=*/false); !status) return status;
@@ -67,6 +68,7 @@ Status Executor::drain() {
       for (TransferGroup& transfers : ring)
         if (Status status = finish(transfers); !status) return status;
     if (Status status = hosted.gradients.forEachWork(finish); !status) return status;
+    if (Status status = hosted.gathered.forEachWork(finish); !status) return status;
     for (TransferGroup* transfers : hosted.tied.transfers())
       if (Status status = finish(*transfers); !status) return status;
   }
@@ -127,9 +129,7 @@ Status Executor::execute(const Action& action) {
   switch (kindRow(action.kind).does) {
   case ActionClass::transfer: return transfer(hosted, action);
   case ActionClass::tied: return exchangeTied(hosted, action);
-  case ActionClass::reduction:
-    return action.kind == ActionKind::gradientNorm ? hosted.gradients.norm(action)
-                                                   : hosted.gradients.allReduce(action, followed_);
+  case ActionClass::reduction: return reduce(hosted, action);
   case ActionClass::computation: break;
   }
 
@@ -152,6 +152,14 @@ Status Executor::compute(HostedStage& hosted, const Action& action) {
   case ActionKind::update: return update(hosted, action);
   case ActionKind::evaluate: return evaluateOne(hosted, action);
   default: return backward(hosted, action);
+  }
+}
+
+Status Executor::reduce(HostedStage& hosted, const Action& action) {
+  switch (action.kind) {
+  case ActionKind::gradientNorm: return hosted.gradients.norm(action);
+  case ActionKind::allGather: return hosted.gathered.act(action, hosted.versions, followed_);
+  default: return hosted.gradients.allReduce(action, followed_);
   }
 }
 
@@ -219,6 +227,13 @@ const std::byte* Executor::onHost(const std::byte* block, std::size_t bytes) {
   return mirrors_.back().data();
 }
 
+static Status notGathered(const Action& action, std::int64_t version) {
+  return {Exit::invalid,
+          "action " + toString(action) + " needs version " + std::to_string(version) +
+              " of its weights, of which other replicas have parts",
+          "await its all-gather earlier in schedule.txt"};
+}
+
 Status Executor::forward(HostedStage& hosted, const Action& action) {
   HostedStage::Slot& slot = hosted.slotOf(action.index);
   if (Status status = readData(hosted, action.index, slot.memory, setup_.data); !status) return status;
@@ -230,6 +245,7 @@ Status Executor::forward(HostedStage& hosted, const Action& action) {
     return {Exit::invalid, "action " + toString(action) + " needs version " + std::to_string(slot.version) +
                                " of its weights, the newest is " + std::to_string(hosted.versions.newest()) + " of " +
                                std::to_string(hosted.versions.count()) + " kept"};
+  if (!hosted.gathered.has(slot.version)) return notGathered(action, slot.version);
   if (Status status = hosted.tied.choose(action.index, action); !status) return status;
   if (hosted.updating && hosted.versions.count() == 1)
     return {Exit::invalid, "action " + toString(action) + " comes before the update that its stage has begun",
@@ -256,6 +272,7 @@ Status Executor::backward(HostedStage& hosted, const Action& action) {
   if (!hosted.versions.alive(version))
     return {Exit::invalid, "action " + toString(action) + " needs version " + std::to_string(version) +
                                " of its weights, which has been overwritten"};
+  if (!hosted.gathered.has(version)) return notGathered(action, version);
 
   const std::int64_t update = action.index / setup_.schedule->minibatchesOfUpdate(hosted.host.stage) + 1;
   if (Status status = hosted.gradients.claim(action, update); !status) return status;

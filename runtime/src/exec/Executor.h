@@ -101,6 +101,7 @@ private:
   Status refreshTied();
   Status execute(const Action& action);
   Status compute(HostedStage& hosted, const Action& action);
+  Status reduce(HostedStage& hosted, const Action& action);
   Status drain();
   Status notFinite(const Action& action, const NotFinite& bad) const;
   HostedStage& hostedStage(int stage);

@@ -26,7 +26,8 @@ void GradientFlow::prepare(const GradientFlowSetup& setup, const ArenaHost& plac
     Set set;
     set.memory = memory + place.gradients + arenaBytes(bytes, static_cast<std::size_t>(i));
     if (routing_.replicas() > 1)
-      for (const auto& group : groups) set.allReduces.push_back(std::make_unique<AllReduce>(group, lane));
+      for (const auto& group : groups)
+        set.allReduces.push_back(std::make_unique<AllReduce>(group, lane, /*spreads=*/!isSharded()));
     sets_.push_back(std::move(set));
   }
   if (sets.spare) spare_ = memory + place.gradients + arenaBytes(bytes, static_cast<std::size_t>(sets.ring));
@@ -65,6 +66,7 @@ std::vector<std::shared_ptr<const ReduceGroup>> GradientFlow::pieces(std::byte* 
   ReduceGroup all{.self = setup_.host.replica, .channel = allReduceChannel(setup_.host.stage), .staging = staging};
   for (int replica = 0; replica < routing_.replicas(); ++replica)
     all.ranks.push_back(setup_.places->process({setup_.host.stage, replica}, setup_.member));
+  if (isSharded()) return shardedPieces(std::move(all));
   std::vector<std::shared_ptr<const ReduceGroup>> pieces;
   for (Bucket& bucket : buckets_) {
     std::vector<Segment> segments;
@@ -87,18 +89,61 @@ std::vector<std::shared_ptr<const ReduceGroup>> GradientFlow::pieces(std::byte* 
   return pieces;
 }
 
+/// The same, where each replica sums its shard: chunks, as many together as are reduced at a time.
+std::vector<std::shared_ptr<const ReduceGroup>> GradientFlow::shardedPieces(ReduceGroup all) {
+  const bool ordered = setup_.posting->transport().ordered();
+  std::vector<std::shared_ptr<const ReduceGroup>> pieces;
+  for (Bucket& bucket : buckets_) {
+    bucket.firstReduction = pieces.size();
+    ReduceGroup piece = all;
+    std::size_t floats = 0;
+    const auto close = [&] {
+      pieces.push_back(std::make_shared<const ReduceGroup>(piece));
+      all.staging += pieces.back()->share() * (all.ranks.size() - 1) * sizeof(float);
+      piece = all;
+      floats = 0;
+    };
+    piece.parts.resize(all.ranks.size());
+    for (const TrainedParameter* parameter : bucket.parameters)
+      for (const Shards::Chunk& chunk : setup_.optimizer->shards()->chunks()) {
+        if (&setup_.stage->parameters[static_cast<std::size_t>(chunk.row)] != parameter->row) continue;
+        std::size_t more = 0;
+        for (const Shards::Range& range : chunk.of) more += static_cast<std::size_t>(range.count);
+        if (!ordered && floats > 0 && floats + more > setup_.floatsOfReduction) close();
+        piece.parts.resize(all.ranks.size());
+        for (std::size_t replica = 0; replica < chunk.of.size(); ++replica)
+          if (const Shards::Range& range = chunk.of[replica]; range.count > 0)
+            piece.parts[replica].push_back({parameter->gradient + static_cast<std::size_t>(range.begin) * sizeof(float),
+                                            static_cast<std::size_t>(range.count)});
+        floats += more;
+      }
+    piece.parts.resize(all.ranks.size());
+    close();
+    bucket.reductions = pieces.size() - bucket.firstReduction;
+  }
+  return pieces;
+}
+
 void GradientFlow::prepareNorms() {
   const Schedule& schedule = *setup_.schedule;
+  const bool together = schedule.minibatchesPerUpdate > 0;
   NormGroup everyone{.ranks = {}, .counts = {}, .channel = normChannel(schedule)};
   for (int stage = 0; stage < static_cast<int>(schedule.stages.size()); ++stage)
     for (int replica = 0; replica < schedule.routing(stage).replicas(); ++replica)
       for (int member = 0; member < schedule.stages[static_cast<std::size_t>(stage)].team; ++member) {
         const Host host{stage, replica};
+        if (!together && stage != setup_.host.stage) {
+          everyone.channel += stage < setup_.host.stage ? 2 : 0;
+          continue;
+        }
         if (setup_.host == host && setup_.member == member) everyone.self = everyone.ranks.size();
         everyone.ranks.push_back(setup_.places->process(host, member));
-        everyone.counts.push_back(replica == 0);
+        everyone.counts.push_back(replica == 0 || schedule.stages[static_cast<std::size_t>(stage)].isSharded());
+        if (setup_.training->clipScope == ClipScope::stage) everyone.stages.push_back(stage);
       }
-  if (schedule.gradientNorm) norm_ = std::make_unique<GradientNorm>(std::move(everyone));
+  const auto sharded = [](const ScheduleStage& stage) { return stage.isSharded(); };
+  if (std::none_of(schedule.stages.begin(), schedule.stages.end(), sharded)) everyone.stages.clear();
+  if (schedule.hasNorm(setup_.host.stage)) norm_ = std::make_unique<GradientNorm>(std::move(everyone));
   if (setup_.members == 1) return;
   NormGroup team{.ranks = {},
                  .counts = std::vector<bool>(static_cast<std::size_t>(setup_.members), true),
@@ -243,17 +288,23 @@ Status GradientFlow::allReduce(const Action& action, const StartOrder* order) {
 
 // ---- The norm ----
 
-/// The squares of a stage's gradients, added up: of what this member counts.
+/// The squares of a stage's gradients, added up: of what this member, and of what this replica, counts.
 Status GradientFlow::squaresOf(const Set& set, ExactSum& sum) {
   sum.clear();
   squared_.clear();
-  for (const TrainedParameter& parameter : setup_.optimizer->parameters()) {
-    if (!countsInNorm(parameter.row->part, setup_.member)) continue;
-    squared_.push_back(
-        {reinterpret_cast<const float*>(set.memory + parameter.gradient), parameter.row->shape.elements()});
-  }
-  squares_.resize(squared_.size());
-  if (Status status = device::sumsOfSquares(setup_.posting->stream(), squared_, squares_); !status) return status;
+  std::size_t blocks = 0;
+  const auto add = [&](const TrainedParameter& parameter, std::int64_t begin, std::int64_t count) {
+    if (!countsInNorm(parameter.row->part, setup_.member)) return;
+    squared_.push_back({reinterpret_cast<const float*>(set.memory + parameter.gradient) + begin, count});
+    blocks += device::blocksOfSquares(count, squaresBlock);
+  };
+  for (const Optimizer::Own& own : setup_.optimizer->own()) add(*own.parameter, own.range.begin, own.range.count);
+  if (!isSharded())
+    for (const TrainedParameter& parameter : setup_.optimizer->parameters())
+      add(parameter, 0, parameter.row->shape.elements());
+  squares_.resize(blocks);
+  if (Status status = device::sumsOfSquares(setup_.posting->stream(), squared_, squaresBlock, squares_); !status)
+    return status;
   for (double squares : squares_) sum.add(squares);
   return {};
 }
@@ -296,6 +347,8 @@ Status GradientFlow::scale(std::int64_t update, std::int64_t minibatches, double
   ExactSum squares;
   if (!own)
     squares = norm_->sum;
+  else if (isSharded())
+    squares = norm_->ofStage();
   else if (Status status = squaresOfTeam(setOf(update), squares); !status)
     return status;
   if (!squares.finite() || (norm_ && !norm_->sum.finite())) {

@@ -94,7 +94,7 @@ public:
     bool takes_ = false; ///< what is final now stays so
   };
 
-  /// An action AR. `order`: of the transfers, if there is one.
+  /// An action AR or RS. `order`: of the transfers, if there is one.
   Status allReduce(const Action& action, const StartOrder* order);
   /// An action GN.
   Status norm(const Action& action);
@@ -123,6 +123,8 @@ private:
   void prepareBuckets();
   void prepareNorms();
   std::vector<std::shared_ptr<const ReduceGroup>> pieces(std::byte* staging);
+  std::vector<std::shared_ptr<const ReduceGroup>> shardedPieces(ReduceGroup all);
+  bool isSharded() const { return setup_.optimizer->shards() != nullptr; }
   Set& setOf(std::int64_t update) { return sets_[static_cast<std::size_t>(update - 1) % sets_.size()]; }
   std::int64_t firstOf(std::int64_t update) const;
   std::int64_t endOf(std::int64_t update) const;
@@ -145,7 +147,7 @@ private:
   std::int64_t normOf_ = 0;                ///< the update for which it has been awaited
 
   // Kept for their capacity.
-  std::vector<device::Floats> squared_;
+  std::vector<device::Floats> squared_; ///< parts of gradients that begin at a multiple of squaresBlock
   std::vector<double> squares_;
 };
 

@@ -5,6 +5,7 @@
 #include "Edges.h"
 #include "GradientFlow.h"
 #include "TiedParameters.h"
+#include "WeightGather.h"
 #include "Weights.h"
 #include "collectives/MemberGather.h"
 #include "pdcrt/LossScale.h"
@@ -32,6 +33,7 @@ struct HostedStage {
   // Weights and their updates.
   std::unique_ptr<Optimizer> optimizer;
   Versions versions;
+  WeightGather gathered;       ///< of versions that replicas update in shards
   std::byte* frozen = nullptr; ///< parameters that never change
   std::int64_t updates = 0;    ///< since the beginning of the training
   std::int64_t skipped = 0;    ///< of them, because gradients were not finite; the optimizer does not count these

@@ -5,8 +5,15 @@
 
 namespace pdcrt {
 
-Optimizer::Optimizer(const Training& training, const Stage& stage)
-    : training_(training), layout_(training, stage.bytes.weights), ofRow_(stage.parameters.size(), -1) {
+static std::optional<Shards> shardsOf(const Stage& stage, const ShardPlace& place) {
+  if (place.replicas == 1) return std::nullopt;
+  return Shards(shardedParameters(stage.parameters), place.replicas);
+}
+
+Optimizer::Optimizer(const Training& training, const Stage& stage, ShardPlace place)
+    : training_(training), shards_(shardsOf(stage, place)),
+      layout_(training, shards_ ? static_cast<std::size_t>(shards_->most()) * sizeof(float) : stage.bytes.weights),
+      ofRow_(stage.parameters.size(), -1) {
   auto add = [&](std::size_t row, std::size_t gradient) {
     const ParameterRow& parameter = stage.parameters[row];
     TrainedParameter trained{.row = &parameter,
@@ -46,10 +53,14 @@ Optimizer::Optimizer(const Training& training, const Stage& stage)
     for (TrainedParameter& trained : parameters_)
       if (trained.row == parameter) trained.uses.insert(trained.uses.begin() + position(use), {.shared = use});
   }
+  if (shards_)
+    for (const Shards::Range& range : shards_->of(place.replica))
+      if (const int index = ofRow_[static_cast<std::size_t>(range.row)]; index >= 0)
+        own_.push_back({&parameters_[static_cast<std::size_t>(index)], range});
   std::size_t most = 0;
   for (const TrainedParameter& trained : parameters_) most = std::max(most, trained.uses.size());
   terms_.reserve(most);
-  slices_.reserve(parameters_.size());
+  slices_.reserve(std::max(parameters_.size(), own_.size()));
 }
 
 std::size_t Optimizer::trainedBytes() const {
@@ -77,8 +88,16 @@ void Optimizer::addUses(Stream& q, const TrainedParameter& parameter, std::byte*
 
 void Optimizer::update(Stream& q, const UpdateBlocks& blocks, const UpdateStep& step) const {
   slices_.clear();
+  for (const Own& own : own_) {
+    const auto* gradient = reinterpret_cast<const float*>(blocks.gradients + own.parameter->gradient);
+    UpdateSlice slice = sliceOf(*own.parameter, gradient, blocks, step).partOf({own.range.begin, own.range.count});
+    for (std::size_t piece = 0; piece < layout_.pieces(*own.parameter->row).size(); ++piece)
+      (piece == 0 ? slice.first : slice.second) =
+          reinterpret_cast<float*>(blocks.state + layout_.offsetOf(piece, own.range.at));
+    slices_.push_back(slice);
+  }
   for (const TrainedParameter& parameter : parameters_)
-    if (!parameter.row->early)
+    if (!shards_ && !parameter.row->early)
       slices_.push_back(
           sliceOf(parameter, reinterpret_cast<const float*>(blocks.gradients + parameter.gradient), blocks, step));
   device::update(q, slices_, training_);
@@ -95,7 +114,7 @@ void Optimizer::updateOne(Stream& q, int row, const float* gradient, Elements el
 UpdateSlice Optimizer::sliceOf(const TrainedParameter& parameter, const float* gradient, const UpdateBlocks& blocks,
                                const UpdateStep& step) const {
   const ParameterRow& row = *parameter.row;
-  const std::size_t pieces = layout_.pieces(row).size();
+  const std::size_t pieces = shards_ ? 0 : layout_.pieces(row).size(); // of a shard they lie elsewhere
   auto state = [&](std::size_t piece) {
     return piece < pieces ? reinterpret_cast<float*>(blocks.state + layout_.offsetOf(piece, row)) : nullptr;
   };

@@ -45,6 +45,15 @@ Status checkStage(const Stage& stage, const Schedule& schedule) {
                          "' cannot lie in blocks, which are of f32 and have 16 "
                          "outputs and 16 inputs",
                      "run pdc again");
+  const ScheduleStage& shape = schedule.stages[index(stage.index)];
+  if (shape.sharding == Sharding::weights)
+    return invalid(name(stage) + " cannot keep its weights in shards, as schedule.txt has it",
+                   "compile with --shard=optimizer, which divides the optimizer's state and the updates");
+  if (shape.isSharded() && shape.team > 1)
+    return invalid(name(stage) + " is divided over a team of " + std::to_string(shape.team) +
+                       ", and schedule.txt divides its updates over " + std::to_string(shape.replicas) +
+                       " replicas: one of the two is possible",
+                   "compile with --shard=none, or without --split");
   std::size_t staged = 0;
   for (const DataRow& row : stage.data)
     if (row.ofDataSet()) staged += arenaBytes(index(row.shape.elements()) * bytesOf(row.element));
@@ -126,6 +135,12 @@ static bool flushes(const Schedule& schedule) {
 Status Executor::checkTraining() const {
   const Schedule& schedule = *setup_.schedule;
   const Training& training = *setup_.training;
+  for (int stage = 0; stage < static_cast<int>(schedule.stages.size()); ++stage)
+    if (training.checksGradients() && schedule.stages[index(stage)].isSharded() && !schedule.hasNorm(stage))
+      return invalid("the replicas of stage " + std::to_string(stage) +
+                         " have sums of a part of its gradients each, and must tell each other whether all are finite "
+                         "and how large they are; schedule.txt has no line 'gradient-norm'",
+                     "compile again with these settings");
   const bool alone = schedule.stages.size() == 1 || schedule.gradientNorm;
   if (training.clipNorm && training.clipScope == ClipScope::global && !alone)
     return invalid("clip_norm over all stages needs a schedule that adds up their norms, schedule.txt has no line "
@@ -188,10 +203,16 @@ Status Executor::host(const Host& host) {
   hosted.replicas = hosted.routing.replicas();
   hosted.member = setup_.member;
   hosted.members = schedule.stages[index(host.stage)].team;
-  hosted.optimizer = std::make_unique<Optimizer>(*setup_.training, stage);
+  const bool isSharded = schedule.stages[index(host.stage)].isSharded();
+  hosted.optimizer = std::make_unique<Optimizer>(*setup_.training, stage,
+                                                 isSharded ? ShardPlace{hosted.replicas, host.replica} : ShardPlace{});
   hosted.lossScale = {.scale = setup_.training->lossScale, .interval = setup_.training->lossScaleInterval};
   hosted_.push_back(std::move(hosted));
   return {};
+}
+
+static std::size_t shardBytesOf(const Optimizer& optimizer) {
+  return optimizer.shards() ? index(optimizer.shards()->most()) * sizeof(float) : 0;
 }
 
 Status Executor::allocate() {
@@ -202,7 +223,8 @@ Status Executor::allocate() {
                      .edges = hosted.stage->edges,
                      .shared = hosted.stage->shared,
                      .trainedBytes = hosted.optimizer->trainedBytes(),
-                     .optimizerBytes = hosted.optimizer->layout().bytes()});
+                     .optimizerBytes = hosted.optimizer->layout().bytes(),
+                     .shardBytes = shardBytesOf(*hosted.optimizer)});
   arena_ = layoutArena(*setup_.schedule, sizes);
   if (arena_.bytes > 0) {
     memory_ = device::allocate(arena_.bytes);
@@ -245,6 +267,8 @@ Status Executor::prepareStage(HostedStage& hosted, const ArenaHost& place) {
   for (const HostedStage::Slot& slot : hosted.slots) slots.push_back(slot.memory);
   hosted.edges.prepare(schedule, places_, hosted.host, hosted.member, stage, place, memory_, std::move(slots));
   hosted.tied.prepare(schedule, places_, hosted.host, hosted.member, stage, place, memory_);
+  if (hosted.optimizer->shards())
+    hosted.gathered.prepare(schedule, places_, hosted.host, hosted.member, stage, *hosted.optimizer, posting_);
   hosted.gradients.prepare({.schedule = &schedule,
                             .places = &places_,
                             .training = setup_.training,

@@ -92,7 +92,15 @@ Status Executor::skipUpdate(HostedStage& hosted, const UpdateBlocks& blocks, std
                 " are not finite",
             "lower the learning rate, or skip such updates: pdc --non-finite=skip, \"non_finite\" in training.json"};
   ++hosted.skipped;
-  if (blocks.fresh != blocks.old) device::copy(stream_, blocks.fresh, blocks.old, hosted.stage->bytes.weights);
+  if (blocks.fresh != blocks.old) {
+    // The other shards of the old version may be on their way, and those of the new one come likewise.
+    for (const Optimizer::Own& own : hosted.optimizer->own()) {
+      const std::size_t at = own.parameter->row->offset + static_cast<std::size_t>(own.range.begin) * sizeof(float);
+      device::copy(stream_, blocks.fresh + at, blocks.old + at,
+                   static_cast<std::size_t>(own.range.count) * sizeof(float));
+    }
+    if (!hosted.optimizer->shards()) device::copy(stream_, blocks.fresh, blocks.old, hosted.stage->bytes.weights);
+  }
   if (setup_.observer) setup_.observer->skipped(hosted, update);
   return {};
 }

@@ -133,10 +133,14 @@ Status CheckpointReader::open(const std::string& directory, std::int64_t minibat
 }
 
 CheckpointReader::Found CheckpointReader::find(ShardKind kind, const std::string& name, int stage, int replica) const {
-  const ShardKind file = kind == ShardKind::state && replica == 0 ? ShardKind::weights : kind;
   for (std::size_t i = 0; i < files_.size(); ++i) {
     const Shard& shard = manifest_.shards[i];
-    if (shard.kind != file || shard.replica != replica || (stage >= 0 && shard.stage != stage)) continue;
+    const bool divided = isDivided(shard.stage);
+    const ShardKind file = kind == ShardKind::state && (replica == 0 || divided) ? ShardKind::weights : kind;
+    // Of what replicas divide, some may have nothing of a tensor.
+    const bool anyReplica = divided && kind != ShardKind::state;
+    if (shard.kind != file || (stage >= 0 && shard.stage != stage) || (shard.replica != replica && !anyReplica))
+      continue;
     if (const TensorRecord* record = files_[i].find(name)) return {&shard, record, &files_[i]};
   }
   return {};
@@ -145,7 +149,9 @@ CheckpointReader::Found CheckpointReader::find(ShardKind kind, const std::string
 Status CheckpointReader::gather(const Found& found, bool verifies, StoredTensor& tensor) {
   for (std::size_t i = 0; i < files_.size(); ++i) {
     const Shard& shard = manifest_.shards[i];
-    if (shard.kind != found.shard->kind || shard.stage != found.shard->stage || shard.replica != found.shard->replica)
+    const bool together = isPart(*found.file, found.record->name) && isDivided(shard.stage);
+    if (shard.kind != found.shard->kind || shard.stage != found.shard->stage ||
+        (shard.replica != found.shard->replica && !together))
       continue;
     const TensorRecord* record = files_[i].find(found.record->name);
     if (!record) continue;
@@ -200,9 +206,10 @@ std::string CheckpointReader::adapters() const {
 std::vector<std::string> CheckpointReader::averagedNames() const {
   std::vector<std::string> names;
   for (std::size_t i = 0; i < files_.size(); ++i)
-    if (manifest_.shards[i].kind == ShardKind::state && manifest_.shards[i].replica == 1)
+    if (manifest_.shards[i].kind != ShardKind::optimizer && manifest_.shards[i].replica == 1)
       for (const auto& [name, record] : files_[i].tensors())
-        if (record.element == Element::f32 && std::find(names.begin(), names.end(), name) == names.end())
+        if (!isPart(files_[i], name) && record.element == Element::f32 &&
+            std::find(names.begin(), names.end(), name) == names.end())
           names.push_back(name);
   return names;
 }

@@ -23,7 +23,9 @@ std::string hex32(std::uint32_t value) {
 
 /// 1 where no tensor is divided, as older versions write and read it.
 int formatOf(const Manifest& m) {
-  return std::any_of(m.members.begin(), m.members.end(), [](int members) { return members != 1; }) ? 2 : 1;
+  const auto several = [](int count) { return count != 1; };
+  if (std::any_of(m.owners.begin(), m.owners.end(), several)) return 3;
+  return std::any_of(m.members.begin(), m.members.end(), several) ? 2 : 1;
 }
 
 Json shardJson(const Shard& shard, int format) {
@@ -31,7 +33,7 @@ Json shardJson(const Shard& shard, int format) {
                {"kind", kindNames[static_cast<std::size_t>(shard.kind)]},
                {"stage", shard.stage},
                {"replica", shard.replica}};
-  if (format == 2) json["member"] = shard.member;
+  if (format >= 2) json["member"] = shard.member;
   json["bytes"] = shard.sum.bytes;
   json["crc32c"] = hex32(shard.sum.crc);
   return json;
@@ -55,7 +57,7 @@ void read(const Json& json, int format, Shard& shard) {
     if (kind == kindNames[i]) shard.kind = static_cast<ShardKind>(i);
   readInteger(json.at("stage"), shard.stage);
   readInteger(json.at("replica"), shard.replica);
-  if (format == 2) readInteger(json.at("member"), shard.member);
+  if (format >= 2) readInteger(json.at("member"), shard.member);
   readInteger(json.at("bytes"), shard.sum.bytes);
   shard.sum.crc = static_cast<std::uint32_t>(std::stoul(json.at("crc32c").get<std::string>(), nullptr, 16));
 }
@@ -76,15 +78,20 @@ void read(const Json& json, int format, Manifest& m) {
   json.at("model_hash").get_to(m.modelHash);
   for (const Json& replicas : json.at("replicas")) readInteger(replicas, m.replicas.emplace_back());
   m.members.assign(m.replicas.size(), 1);
-  if (format == 2) {
+  if (format >= 2) {
     m.members.clear();
     for (const Json& members : json.at("members")) readInteger(members, m.members.emplace_back());
+  }
+  m.owners.assign(m.replicas.size(), 1);
+  if (format == 3) {
+    m.owners.clear();
+    for (const Json& owners : json.at("owners")) readInteger(owners, m.owners.emplace_back());
   }
   for (const Json& shard : json.at("shards")) read(shard, format, m.shards.emplace_back());
 }
 
 /// Every shard of every stage, once, in their order. Replicas without state have none; those whose state is whole have
-/// that of member 0.
+/// that of member 0. Where replicas divide the weights, each has those and the state in one file.
 bool isWhole(const Manifest& m) {
   std::size_t next = 0;
   // How many members have this shard, one after the other from 0 on.
@@ -95,13 +102,16 @@ bool isWhole(const Manifest& m) {
       ++next, ++members;
     return members;
   };
-  if (m.members.size() != m.replicas.size()) return false;
+  if (m.members.size() != m.replicas.size() || m.owners.size() != m.replicas.size()) return false;
   for (int stage = 0; stage < static_cast<int>(m.replicas.size()); ++stage) {
     const int replicas = m.replicas[static_cast<std::size_t>(stage)],
               members = m.members[static_cast<std::size_t>(stage)];
-    if (replicas < 1 || members < 1 || members > mostMembers || take(ShardKind::weights, stage, 0) != members ||
-        take(ShardKind::optimizer, stage, 0) != members)
-      return false;
+    const int owners = m.owners[static_cast<std::size_t>(stage)];
+    if (replicas < 1 || members < 1 || members > mostMembers || (owners != 1 && owners != replicas)) return false;
+    for (const ShardKind kind : {ShardKind::weights, ShardKind::optimizer})
+      for (int owner = 0; owner < owners; ++owner)
+        if (take(kind, stage, owner) != members) return false;
+    if (owners > 1) continue;
     const int state = take(ShardKind::state, stage, 1);
     for (int replica = 2; replica < replicas; ++replica)
       if (take(ShardKind::state, stage, replica) != state) return false;
@@ -115,7 +125,7 @@ bool isWhole(const Manifest& m) {
 std::string fileOf(const Shard& shard) {
   std::string name = "stage" + std::to_string(shard.stage);
   if (shard.kind == ShardKind::optimizer) name += ".optimizer";
-  if (shard.kind == ShardKind::state) name += ".replica" + std::to_string(shard.replica);
+  if (shard.replica > 0) name += ".replica" + std::to_string(shard.replica);
   return name + memberSuffix(shard.member) + ".safetensors";
 }
 
@@ -131,7 +141,8 @@ std::string toJson(const Manifest& m) {
                {"loss_scale", {{"scale", m.lossScale}, {"finite_steps", m.finiteSteps}}},
                {"model_hash", m.modelHash},
                {"replicas", m.replicas}};
-  if (format == 2) json["members"] = m.members;
+  if (format >= 2) json["members"] = m.members;
+  if (format == 3) json["owners"] = m.owners;
   Json shards = Json::array();
   for (const Shard& shard : m.shards) shards.push_back(shardJson(shard, format));
   json["shards"] = std::move(shards);
@@ -152,8 +163,8 @@ Status parseManifest(const std::string& text, const std::string& file, Manifest&
     const Json json = Json::parse(text);
     std::int64_t format = 0;
     readInteger(json.at("format"), format);
-    if (format != 1 && format != 2)
-      return bad("has the format " + std::to_string(format) + ", this version reads 1 and 2");
+    if (format < 1 || format > 3)
+      return bad("has the format " + std::to_string(format) + ", this version reads 1 to 3");
     read(json, static_cast<int>(format), result);
   } catch (const std::exception& error) {
     return bad(std::string("is not a manifest: ") + error.what());

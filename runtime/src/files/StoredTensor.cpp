@@ -12,7 +12,8 @@
 namespace pdcrt {
 namespace {
 
-constexpr std::string_view extension = ".safetensors", memberWord = ".member";
+constexpr std::string_view extension = ".safetensors", memberWord = ".member", replicaWord = ".replica";
+constexpr const char* rangesKey = "ranges/";
 
 /// Reads `word` and, behind it, a number. False: `text` does not begin so.
 template <class Number>
@@ -50,12 +51,25 @@ std::string text(const Part& part, const std::vector<std::int64_t>& whole) {
          std::to_string(part.axis) + " in " + std::to_string(part.blocks) + (part.blocks == 1 ? " block" : " blocks");
 }
 
+/// Takes `word` and the number behind it from the end of a name.
+void cutOff(std::string& stem, std::string_view word) {
+  const std::size_t digits = stem.find_last_not_of("0123456789") + 1;
+  if (digits < stem.size() && std::string_view(stem).substr(0, digits).ends_with(word))
+    stem.erase(digits - word.size());
+}
+
 /// The name of a file of weights without what says of which member it is.
 std::string stemOf(const std::string& path) {
   std::string stem = path.ends_with(extension) ? path.substr(0, path.size() - extension.size()) : path;
-  const std::size_t digits = stem.find_last_not_of("0123456789") + 1;
-  if (digits < stem.size() && std::string_view(stem).substr(0, digits).ends_with(memberWord))
-    stem.erase(digits - memberWord.size());
+  cutOff(stem, memberWord);
+  return stem;
+}
+
+/// The same of an opened one: where replicas divide tensors, their files belong together, too.
+std::string stemOf(const SafetensorsFile& file) {
+  std::string stem = stemOf(file.path());
+  const auto said = file.metadata().lower_bound(rangesKey);
+  if (said != file.metadata().end() && said->first.starts_with(rangesKey)) cutOff(stem, replicaWord);
   return stem;
 }
 
@@ -90,8 +104,43 @@ bool parsePart(const std::string& text, MemberPart& result, Shape& whole) {
   return true;
 }
 
+std::pair<std::string, std::string> rangesMetadata(const std::string& name, std::span<const ElementRange> ranges,
+                                                   const Shape& whole) {
+  std::string text = "shape";
+  for (std::int64_t dim : dims(whole)) text += " " + std::to_string(dim);
+  text += " ranges";
+  for (const ElementRange& range : ranges)
+    text += " " + std::to_string(range.begin) + "+" + std::to_string(range.count);
+  return {rangesKey + name, text};
+}
+
+bool parseRanges(const std::string& text, std::vector<ElementRange>& result, Shape& whole) {
+  constexpr std::string_view shapeWord = "shape", rangesWord = " ranges";
+  std::vector<ElementRange> ranges;
+  Shape shape;
+  std::string_view rest = text;
+  if (!rest.starts_with(shapeWord)) return false;
+  rest.remove_prefix(shapeWord.size());
+  while (!rest.starts_with(rangesWord))
+    if (shape.rank == maxRank || !take(rest, " ", shape.dims[shape.rank++])) return false;
+  rest.remove_prefix(rangesWord.size());
+  if (!isShape(shape)) return false;
+  std::int64_t end = 0; // of the range before
+  while (!rest.empty()) {
+    ElementRange& range = ranges.emplace_back();
+    if (!take(rest, " ", range.begin) || !take(rest, "+", range.count) || range.begin < end || range.count < 1 ||
+        range.count > shape.elements() - range.begin)
+      return false;
+    end = range.begin + range.count;
+  }
+  if (ranges.empty() || rangesMetadata("", ranges, shape).second != text) return false;
+  result = std::move(ranges);
+  whole = shape;
+  return true;
+}
+
 bool isPart(const SafetensorsFile& file, const std::string& name) {
-  return file.metadata().contains("part/" + name);
+  return file.metadata().contains("part/" + name) || file.metadata().contains(rangesKey + name);
 }
 
 std::string memberSuffix(int member) {
@@ -113,8 +162,13 @@ Status StoredTensor::add(const SafetensorsFile& file, const TensorRecord& record
   const auto bad = [&](const std::string& what, std::string help = {}) {
     return Status(Exit::badData, file.path() + ": tensor '" + record.name + "' " + what, std::move(help));
   };
+  const auto inRanges = file.metadata().find(rangesKey + record.name);
+  if (inRanges != file.metadata().end()) return addRanges(file, record, inRanges->second);
   MemberPart of;
   std::vector<std::int64_t> whole = record.shape;
+  if (isInRanges())
+    return bad("is whole, " + firstFile().path() + " has ranges of it",
+               "the files are of different runs: take all from one");
   if (const auto said = file.metadata().find("part/" + record.name); said != file.metadata().end()) {
     Shape shape;
     if (!parsePart(said->second, of, shape))
@@ -147,7 +201,77 @@ Status StoredTensor::add(const SafetensorsFile& file, const TensorRecord& record
   return {};
 }
 
+Status StoredTensor::addRanges(const SafetensorsFile& file, const TensorRecord& record, const std::string& said) {
+  const auto bad = [&](const std::string& what, std::string help) {
+    return Status(Exit::badData, file.path() + ": tensor '" + record.name + "' " + what, std::move(help));
+  };
+  constexpr const char *damaged = "the file is damaged, take another one",
+                       *mixed = "the files are of different runs: take all from one";
+  Held held{&file, &record, 0, {}};
+  Shape shape;
+  if (!parseRanges(said, held.ranges, shape) || file.metadata().contains("part/" + record.name))
+    return bad("has ranges that are none: '" + said + "'", damaged);
+  std::int64_t elements = 0;
+  for (const ElementRange& range : held.ranges) elements += range.count;
+  if (record.shape != std::vector{elements})
+    return bad("has the shape " + toString(record.shape) + ", its ranges have " + std::to_string(elements) +
+                   " elements",
+               damaged);
+  if (!records_.empty() && (!isInRanges() || dims(shape) != shape_ || record.element != element()))
+    return bad("has ranges of " + toString(dims(shape)) + ", " + firstFile().path() + " has " + text(part_, shape_) +
+                   (record.element != element() ? " of another element type" : ""),
+               mixed);
+  shape_ = dims(shape);
+  const auto behind = std::find_if(records_.begin(), records_.end(), [&](const Held& other) {
+    return other.ranges.front().begin > held.ranges.front().begin;
+  });
+  records_.insert(behind, std::move(held));
+  return {};
+}
+
+/// Whether the ranges of all records are, together, every element once.
+Status StoredTensor::checkRanges() const {
+  std::vector<std::pair<ElementRange, const Held*>> all;
+  for (const Held& held : records_)
+    for (const ElementRange& range : held.ranges) all.emplace_back(range, &held);
+  std::stable_sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.first.begin < b.first.begin; });
+  const auto bad = [&](const std::string& what, const Held& in) {
+    return Status(Exit::badData, in.file->path() + ": tensor '" + name() + "' " + what,
+                  "name the folder that holds the files of all replicas, as the run wrote them");
+  };
+  std::int64_t end = 0;
+  for (const auto& [range, held] : all) {
+    if (range.begin < end)
+      return bad("has element " + std::to_string(range.begin) + ", which another file holds, too", *held);
+    if (range.begin > end)
+      return bad("is divided over replicas, no file has its elements from " + std::to_string(end) + " to " +
+                     std::to_string(range.begin - 1),
+                 *held);
+    end = range.begin + range.count;
+  }
+  if (const std::int64_t elements = shapeOf(shape_).elements(); end < elements)
+    return bad("is divided over replicas, no file has its elements from " + std::to_string(end) + " to " +
+                   std::to_string(elements - 1),
+               records_.front());
+  return {};
+}
+
+/// Composes the whole tensor of ranges.
+void StoredTensor::copyRanges(std::span<std::byte> whole) const {
+  for (const Held& held : records_) {
+    const std::byte* from = held.record->values.data();
+    for (const ElementRange& range : held.ranges) {
+      const auto at = static_cast<std::size_t>(range.begin) * bytesOf(element()),
+                 bytes = static_cast<std::size_t>(range.count) * bytesOf(element());
+      std::memcpy(whole.data() + at, from, bytes);
+      from += bytes;
+    }
+    held.file->forget(*held.record);
+  }
+}
+
 Status StoredTensor::complete() const {
+  if (isInRanges()) return checkRanges();
   if (records_.size() == static_cast<std::size_t>(part_.of)) return {};
   int lacking = 0;
   const auto has = [&](int member) {
@@ -185,7 +309,13 @@ TensorRecord StoredTensor::whole(std::vector<std::byte>& made) const {
 }
 
 void StoredTensor::copy(const MemberPart& target, std::span<std::byte> to) const {
+  if (isInRanges() && target.part.isWhole()) return copyRanges(to);
   if (target.part.isPadded()) std::fill(to.begin(), to.end(), std::byte{});
+  if (isInRanges()) {
+    std::vector<std::byte> whole(static_cast<std::size_t>(shapeOf(shape_).elements()) * bytesOf(element()));
+    copyRanges(whole);
+    return copyPart(shapeOf(shape_), bytesOf(element()), {}, whole, target, to);
+  }
   for (const Held& held : records_) {
     copyPart(shapeOf(shape_), bytesOf(element()), {part_, held.member}, held.record->values, target, to);
     held.file->forget(*held.record);
@@ -196,7 +326,7 @@ Status readStored(std::span<const SafetensorsFile* const> files, std::vector<Sto
   tensors.clear();
   std::vector<std::pair<std::string, std::map<std::string, StoredTensor>>> stages; // by stem, in the order of files
   for (const SafetensorsFile* file : files) {
-    const std::string stem = stemOf(file->path());
+    const std::string stem = stemOf(*file);
     auto stage = std::find_if(stages.begin(), stages.end(), [&](const auto& other) { return other.first == stem; });
     if (stage == stages.end()) stage = stages.insert(stages.end(), {stem, {}});
     for (const auto& [name, record] : file->tensors())

@@ -8,8 +8,9 @@ using namespace pdcrt;
 
 /// Who has not started the reduction that is next where `action` waits for one, and what it would start.
 std::pair<int, Action> Machine::missingPart(const Action& action) const {
-  const bool isNorm = action.kind == ActionKind::gradientNorm;
-  Action next{action.kind, false, action.stage, -1, reductions_[reductionOf(action)].done + 1};
+  const Reductions& lane = reductions_[reductionOf(action)];
+  const bool isNorm = lane.stage < 0;
+  Action next{action.kind, false, action.stage, -1, lane.done + 1};
   for (std::size_t s = 0; s < schedule_.stages.size(); ++s) {
     if (!isNorm && static_cast<int>(s) != action.stage) continue;
     next.stage = static_cast<int>(s);

@@ -67,7 +67,7 @@ static std::int64_t beginningOf(const Schedule& schedule) {
   for (const RankList& rank : schedule.ranks)
     for (const Action& action : rank.start)
       most = std::max(most, isVersioned(action.kind)
-                                ? action.index * schedule.minibatchesOfUpdate(schedule.versionedStage(action))
+                                ? schedule.updateLast(schedule.versionedStage(action), schedule.versionOf(action))
                                 : action.index + 1);
   return most;
 }

@@ -23,9 +23,10 @@ ListCursor::ListCursor(const Schedule& schedule, int rank, std::int64_t minibatc
 std::uint16_t ListCursor::endLike(const Action& action) {
   const std::int64_t each =
       isVersioned(action.kind) ? schedule_->minibatchesOfUpdate(schedule_->versionedStage(action)) : 0;
+  const std::int64_t perUpdate = schedule_->perUpdate(action);
   std::size_t end = 0;
-  while (end < ends_.size() && ends_[end].each != each) ++end;
-  if (end == ends_.size()) ends_.push_back({action, each, schedule_->endOf(action, minibatches_)});
+  while (end < ends_.size() && (ends_[end].each != each || ends_[end].perUpdate != perUpdate)) ++end;
+  if (end == ends_.size()) ends_.push_back({action, each, perUpdate, schedule_->endOf(action, minibatches_)});
   return static_cast<std::uint16_t>(end);
 }
 

@@ -46,9 +46,10 @@ private:
   };
   /// Where the actions end whose indices count the same: minibatches, or updates of so many minibatches.
   struct End {
-    Action like;        ///< one of them
-    std::int64_t each;  ///< minibatches of an update; 0: the indices are minibatches
-    std::int64_t index; ///< the run has the actions with smaller indices
+    Action like;            ///< one of them
+    std::int64_t each;      ///< minibatches of an update; 0: the indices are minibatches
+    std::int64_t perUpdate; ///< Schedule::perUpdate
+    std::int64_t index;     ///< the run has the actions with smaller indices
   };
 
   std::uint16_t endLike(const Action& action);

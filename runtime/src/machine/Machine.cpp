@@ -26,16 +26,29 @@ Machine::Machine(const Schedule& schedule, std::int64_t minibatches, const Check
     }
     ranks_.emplace_back(ListCursor(schedule, static_cast<int>(r), minibatches, options.evaluation));
   }
-  for (std::size_t s = 0; s < schedule.stages.size(); ++s)
-    reductions_.push_back({ActionKind::allReduce, static_cast<int>(s), rankOf_[s]});
-  norms_ = reductions_.size();
-  reductions_.push_back({ActionKind::gradientNorm, -1});
-  for (const std::vector<int>& ranks : rankOf_)
-    reductions_[norms_].ranks.insert(reductions_[norms_].ranks.end(), ranks.begin(), ranks.end());
+  addReductions();
   for (std::size_t e = 0; e < schedule.edges.size(); ++e)
     for (bool forward : {true, false}) addChannel(static_cast<int>(e), false, forward);
   for (std::size_t e = 0; e < schedule.shared.size(); ++e)
     for (bool versions : {true, false}) addChannel(static_cast<int>(e), true, versions);
+}
+
+void Machine::addReductions() {
+  Reductions everyone{ActionKind::gradientNorm, -1};
+  for (const std::vector<int>& ranks : rankOf_) everyone.ranks.insert(everyone.ranks.end(), ranks.begin(), ranks.end());
+  reductions_.push_back(std::move(everyone));
+  for (std::size_t s = 0; s < schedule_.stages.size(); ++s) {
+    const auto stage = static_cast<int>(s);
+    std::array<std::size_t, reductionLanes>& lanes = lanes_.emplace_back(); // of a norm: that of everyone, the first
+    auto add = [&](ActionKind kind) {
+      lanes[laneNumber(kind)] = reductions_.size();
+      reductions_.push_back({kind, stage, rankOf_[s]});
+    };
+    add(schedule_.stages[s].sum());
+    if (schedule_.stages[s].sharding == Sharding::optimizer) add(ActionKind::allGather);
+    if (schedule_.stages[s].sharding == Sharding::weights) add(ActionKind::unshard);
+    if (schedule_.minibatchesPerUpdate == 0 && schedule_.hasNorm(stage)) add(ActionKind::gradientNorm);
+  }
 }
 
 void Machine::addChannel(int edge, bool shared, bool forward) {
@@ -279,7 +292,7 @@ void Machine::loadOf(const Channel& channel, std::int64_t b, int q, Load& load) 
 }
 
 std::size_t Machine::reductionOf(const Action& action) const {
-  return kindRow(action.kind).lane == ActionLane::norm ? norms_ : allReduces_ + static_cast<std::size_t>(action.stage);
+  return lanes_[static_cast<std::size_t>(action.stage)][laneNumber(action.kind)];
 }
 
 void Machine::postReduction(const Action& action) {
@@ -301,11 +314,11 @@ void Machine::startReduction(int which) {
   if (options_.order) result_.started.push_back(actionOf(task));
   load_ = {};
   // A norm is a few bytes: only waiting for each other takes time.
-  const bool takesTime = reductions.kind == ActionKind::allReduce;
+  const bool takesTime = reductions.kind != ActionKind::gradientNorm;
   if (takesTime && times_.allReduceLoad) {
-    times_.allReduceLoad(reductions.stage, load_);
+    times_.allReduceLoad(reductions.kind, reductions.stage, load_);
   } else if (takesTime && times_.allReduce) {
-    load_.aloneMs = times_.allReduce(reductions.stage);
+    load_.aloneMs = times_.allReduce(reductions.kind, reductions.stage);
     if (times_.sharedLinks)
       for (int rank : reductions.ranks)
         for (int link : {2 * rank, 2 * rank + 1}) load_.links.push_back({link, load_.aloneMs});
@@ -374,7 +387,8 @@ void Machine::compute(int r, const Action& action) {
   rank.computing = true;
   rank.action = action;
   rank.since = clock_.now();
-  rank.durationMs = times_.computation ? times_.computation(action) : 0;
+  rank.durationMs = times_.computation && action.kind != ActionKind::reshard ? times_.computation(action) : 0;
+  if (action.kind == ActionKind::reshard) return finishComputation(r);
   if (!rank.begun) rank.use.firstMs = clock_.now();
   rank.begun = true;
   if (rank.durationMs > 0)

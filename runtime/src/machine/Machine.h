@@ -4,11 +4,19 @@
 #include "Clock.h"
 #include "Parts.h"
 
+#include <array>
 #include <deque>
 #include <optional>
 #include <unordered_map>
 
 namespace pdcrt {
+
+/// The lanes of reductions that a stage may have, and which is that of a kind.
+inline constexpr std::size_t reductionLanes = 5;
+constexpr std::size_t laneNumber(ActionKind kind) {
+  return static_cast<std::size_t>(kindRow(kind).lane) - static_cast<std::size_t>(ActionLane::allReduce);
+}
+static_assert(laneNumber(ActionKind::gradientNorm) == reductionLanes - 1);
 
 class Machine {
 public:
@@ -42,10 +50,10 @@ private:
     Load load = {}; ///< of every transfer, once one is known, if there is one pair of ranks
     bool loadKnown = false;
   };
-  /// A lane of reductions: the all-reduces of one stage, or the norms over all stages.
+  /// A lane of reductions: those of one kind of one stage, or the norms over all stages.
   struct Reductions {
     ActionKind kind;
-    int stage;                   ///< of norms: -1
+    int stage;                   ///< of norms over all stages: -1
     std::vector<int> ranks = {}; ///< that host the replicas which take part
     std::deque<int> posted = {}; ///< replicas that posted version started + 1, started + 2, …
     std::int64_t started = 0, done = 0;
@@ -108,6 +116,7 @@ private:
   void startTransfer(int channel, std::int64_t index, int lane);
   void loadOf(const Channel& channel, std::int64_t index, int lane, Load& load) const;
   void postReduction(const Action& action);
+  void addReductions();
   std::size_t reductionOf(const Action& action) const;
   std::pair<int, Action> missingPart(const Action& action) const;
   void startReduction(int which);
@@ -123,6 +132,7 @@ private:
   Snapshot snapshot() const;
   static bool isSame(const Snapshot& before, const Snapshot& after);
   std::int64_t versionsIn(std::int64_t minibatches, int stage) const;
+  std::int64_t countIn(std::int64_t minibatches, const Reductions& lane) const;
 
   bool isCycleOver(const Snapshot& now);
   void beginCycle(Snapshot now, std::int64_t minibatches);
@@ -150,8 +160,7 @@ private:
   std::vector<int> firstHost_;                              ///< by stage: of its replicas in CheckResult::hosts
   std::vector<Channel> channels_;
   std::vector<Reductions> reductions_;
-  std::size_t allReduces_ = 0; ///< of stage 0, in reductions_; those of the other stages follow
-  std::size_t norms_ = 0;      ///< in reductions_
+  std::vector<std::array<std::size_t, reductionLanes>> lanes_; ///< by stage and laneNumber(): in reductions_
   std::vector<Rank> ranks_;
   std::vector<int> stagesLeft_;   ///< by minibatch: not done with it
   std::vector<double> inputDone_; ///< by minibatch: when the last stage was done with it; -1 before

@@ -16,9 +16,10 @@ std::int64_t Machine::repeatable(std::int64_t cycle) const {
     const RankList& list = schedule_.ranks[r];
     if (cycle % list.step != 0) return 0;
     for (const Action& action : list.repeat) {
-      const std::int64_t each =
-          isVersioned(action.kind) ? schedule_.minibatchesOfUpdate(schedule_.versionedStage(action)) : 1;
-      furthest = std::max(furthest, action.index * each + (ranks_[r].list.round() + 1) * list.step);
+      const std::int64_t first =
+          isVersioned(action.kind) ? schedule_.updateLast(schedule_.versionedStage(action), schedule_.versionOf(action))
+                                   : action.index;
+      furthest = std::max(furthest, first + (ranks_[r].list.round() + 1) * list.step);
     }
   }
   return std::max<std::int64_t>(0, (minibatches_ - 1 - furthest) / cycle);
@@ -60,14 +61,14 @@ void Machine::repeat(std::int64_t cycles, double cycleMs) {
         lane.started += ms;
       }
   for (Reductions& reductions : reductions_) {
-    const std::int64_t steps = versionsIn(more, reductions.stage);
+    const std::int64_t steps = countIn(more, reductions);
     reductions.started += steps;
     reductions.done += steps;
     reductions.startedMs += ms;
   }
   for (Task& task : tasks_) {
     if (task.allReduce)
-      task.index += versionsIn(more, reductions_[task.channel].stage);
+      task.index += countIn(more, reductions_[task.channel]);
     else
       task.index += schedule_.advanceOf(actionOf(task), more);
     task.startMs += ms;

@@ -1,6 +1,7 @@
 // The rules of a schedule that one rank's list must keep on its own. Because minibatches, transfers and versions are
 // strictly in order, everything is a comparison of counters: "how many forwards are done", "how many receives awaited".
 #include "Parts.h"
+#include "ShardRules.h"
 
 #include <algorithm>
 
@@ -30,7 +31,7 @@ class Progress {
 public:
   Progress(const Schedule& schedule, Host host, std::int64_t minibatches, bool evaluation)
       : schedule_(schedule), stage_(schedule.stages[host.stage]), routing_(stage_.routing()), host_(host),
-        total_(minibatches), evaluation_(evaluation) {
+        total_(minibatches), evaluation_(evaluation), shards_(schedule, host) {
     use_.host = host;
     for (std::size_t i = 0; i < schedule.edges.size(); ++i) {
       const ScheduleEdge& edge = schedule.edges[i];
@@ -61,7 +62,11 @@ public:
     case ActionKind::backwardWeight: return backwardWeight(action.index);
     case ActionKind::evaluate: return evaluate(action.index);
     case ActionKind::update: return update(action.index);
-    case ActionKind::allReduce: return allReduce(action);
+    case ActionKind::allReduce:
+    case ActionKind::reduceScatter: return reduce(action);
+    case ActionKind::allGather:
+    case ActionKind::unshard:
+    case ActionKind::reshard: return shards_.step(action, updates_, hasGradientsOf(schedule_.versionOf(action)));
     case ActionKind::gradientNorm: return gradientNorm(action);
     case ActionKind::sendVersion:
     case ActionKind::receiveVersion: return shareVersion(action);
@@ -103,11 +108,12 @@ public:
     }
     std::int64_t updates = evaluation_ ? 0 : schedule_.updates(host_.stage, total_);
     if (updates_ != updates) return differs("updates", updates_, updates);
-    return {};
+    return evaluation_ ? "" : shards_.finish(updates);
   }
 
   const HostUse& use() const { return use_; }
   Host host() const { return host_; }
+  std::int64_t inPool() const { return shards_.inPool(); }
 
 private:
   std::int64_t minibatch(std::int64_t local) const { return routing_.minibatch(local, host_.replica); }
@@ -169,6 +175,7 @@ private:
     std::int64_t version = schedule_.versionUsed(host_.stage, index);
     if (updates_ < version || (updates_ > version && schedule_.weights == WeightPolicy::latest))
       return "needs version " + std::to_string(version) + ", the newest is " + std::to_string(updates_);
+    if (std::string text = shards_.missingFor(version); !text.empty()) return text;
     for (const SharedPort& port : shared_)
       if (!port.owner && port.versionsAwaited < schedule_.versionUsed(port.edge->owner, index))
         return "needs ?" +
@@ -187,6 +194,7 @@ private:
     if (std::string text = awaitedBefore(ActionKind::receiveBackward, j); !text.empty()) return text;
     if (std::string text = sendBufferFree(ActionKind::sendBackward, j); !text.empty()) return text;
     if (std::string text = latestVersion(j); !text.empty()) return text;
+    if (std::string text = weightsFor(index); !text.empty()) return text;
     if (j - weights_ >= stage_.handovers)
       return "would be minibatch " + std::to_string(j - weights_ + 1) +
              " that waits for its weight gradients, the stage has " + std::to_string(stage_.handovers) + " handovers";
@@ -201,8 +209,15 @@ private:
     if (inputs_ <= weights_) return "comes before its input gradient";
     if (std::string text = gradientsFree(index); !text.empty()) return text;
     if (std::string text = latestVersion(weights_); !text.empty()) return text;
+    if (std::string text = weightsFor(index); !text.empty()) return text;
     ++weights_;
     return {};
+  }
+
+  /// Empty if the weights with which a backward computes are all here.
+  std::string weightsFor(std::int64_t index) {
+    const bool newest = schedule_.weights == WeightPolicy::latest;
+    return shards_.missingFor(newest ? updates_ : schedule_.versionUsed(host_.stage, index));
   }
 
   /// Where a backward uses the newest weights, it has its place among the updates.
@@ -228,7 +243,7 @@ private:
     return weights_ >= localCount(std::min(schedule_.updateLast(host_.stage, version), total_));
   }
 
-  std::string allReduce(const Action& action) {
+  std::string reduce(const Action& action) {
     if (stage_.replicas == 1) return "is for replicated stages, this one has a single replica";
     std::int64_t& done = action.wait ? reductionsAwaited_ : reductionsPosted_;
     if (action.index != done + 1) return "is out of order, version " + std::to_string(done + 1) + " is next";
@@ -255,7 +270,7 @@ private:
   /// Empty if the sum over the replicas is here.
   std::string isReduced(std::int64_t version) const {
     if (stage_.replicas == 1 || reductionsAwaited_ >= version) return {};
-    return "needs ?" + toString(Action{ActionKind::allReduce, false, host_.stage, -1, version}) + " before it";
+    return "needs ?" + toString(Action{stage_.sum(), false, host_.stage, -1, version}) + " before it";
   }
 
   std::string update(std::int64_t version) {
@@ -269,8 +284,9 @@ private:
                                version - port.edge->versionSend}) +
                " before it";
     if (std::string text = isReduced(version); !text.empty()) return text;
-    if (schedule_.gradientNorm && normsAwaited_ < version)
+    if (schedule_.hasNorm(host_.stage) && normsAwaited_ < version)
       return "needs ?" + toString(Action{ActionKind::gradientNorm, false, host_.stage, -1, version}) + " before it";
+    if (std::string text = shards_.missingForUpdate(version); !text.empty()) return text;
     ++updates_;
     // The oldest version that a minibatch in flight, or the next one, uses.
     std::int64_t oldest = updates_;
@@ -330,6 +346,8 @@ private:
     SharedPort* port = sharedPort(action);
     if (!port) return "has no place in an evaluation";
     if (!action.wait && port->owner && updates_ < action.index) return "sends what is not computed yet";
+    if (!action.wait && port->owner && stage_.sharding == Sharding::optimizer)
+      if (std::string text = shards_.missingFor(action.index); !text.empty()) return text;
     if (!action.wait && !port->owner && minibatch(weights_) < total_) {
       // The versions that the oldest minibatch without its backward, and those after it, may use.
       std::int64_t oldest = schedule_.versionUsed(port->edge->owner, minibatch(weights_)), alive = 2;
@@ -381,6 +399,7 @@ private:
   std::vector<SharedPort> shared_;
   std::int64_t forwards_ = 0, inputs_ = 0, weights_ = 0, evaluated_ = 0; ///< local minibatches done
   std::int64_t updates_ = 0, reductionsPosted_ = 0, reductionsAwaited_ = 0, normsPosted_ = 0, normsAwaited_ = 0;
+  ShardProgress shards_;
   HostUse use_;
 };
 
@@ -392,11 +411,18 @@ std::string pdcrt::checkRules(const Schedule& schedule, int rank, std::int64_t m
   for (const Host& host : schedule.ranks[rank].hosts) hosts.emplace_back(schedule, host, minibatches, evaluation);
   std::string where = "rank " + std::to_string(rank) + ": ";
   executed = 0;
-  for (ListCursor list(schedule, rank, minibatches, evaluation); list.peek(); list.pop(), ++executed)
+  for (ListCursor list(schedule, rank, minibatches, evaluation); list.peek(); list.pop(), ++executed) {
     for (Progress& host : hosts)
       if (host.host().stage == list.peek()->stage)
         if (std::string text = host.step(*list.peek()); !text.empty())
           return where + "'" + toString(*list.peek()) + "' " + text;
+    if (list.peek()->kind != ActionKind::unshard || list.peek()->wait) continue;
+    std::int64_t taken = 0;
+    for (const Progress& host : hosts) taken += host.inPool();
+    if (const int pool = schedule.ranks[rank].pool; taken > pool)
+      return where + "'" + toString(*list.peek()) + "' gathers the weights of a stage beside those of " +
+             std::to_string(taken - 1) + ", the rank has room for " + std::to_string(pool);
+  }
   for (const Progress& host : hosts) {
     if (std::string text = host.finish(); !text.empty())
       return where + "stage " + std::to_string(host.host().stage) + " " + text;

@@ -45,7 +45,7 @@ public:
       if (meets && told.rank == rank_) starts.push_back({action});
       return;
     }
-    if (action.kind == ActionKind::allReduce) {
+    if (isReduction(action.kind)) {
       const bool reduces = schedule_.stages[index(action.stage)].replicas > 1;
       if (reduces && replicaAt(schedule_, rank_, action.stage) >= 0) starts.push_back({action});
       return;
@@ -91,7 +91,7 @@ void StartOrder::add(const Schedule& schedule, const Start& start) {
     put({otherEnd(action.kind), false, action.peer, action.stage, action.index},
         action.kind == ActionKind::sendPart ? start.userReplica : 0);
   turns_.push_back({.after = isVersioned(action.kind)
-                                 ? schedule.updateFirst(schedule.versionedStage(action), action.index)
+                                 ? schedule.updateFirst(schedule.versionedStage(action), schedule.versionOf(action))
                                  : action.index,
                     .halves = start.sends && start.receives ? 2 : 1});
 }

@@ -13,6 +13,12 @@ std::int64_t Machine::versionsIn(std::int64_t minibatches, int stage) const {
          std::max<std::int64_t>(1, stage < 0 ? schedule_.minibatchesPerUpdate : schedule_.minibatchesOfUpdate(stage));
 }
 
+/// Reductions of a lane in so many minibatches.
+std::int64_t Machine::countIn(std::int64_t minibatches, const Reductions& lane) const {
+  return versionsIn(minibatches, lane.stage) *
+         (lane.stage < 0 ? 1 : schedule_.perUpdate({.kind = lane.kind, .stage = lane.stage}));
+}
+
 /// Steady is what repeats itself: everything is as far as before, but for whole periods, and in the middle of the same
 /// things for as long. (Stage 0 alone may go on for long at a pace that a slower stage cannot keep.) Where the counts
 /// have been seen before, it is looked whether the times, too, are the same after as many periods again.
@@ -75,7 +81,7 @@ Machine::Snapshot Machine::snapshot() const {
       for (const Lane& lane : *lanes) relative(lane.next, channel.shared, owner);
   }
   for (const Reductions& reductions : reductions_)
-    if (reductions.done > 0) relative(reductions.done, true, reductions.stage);
+    if (reductions.done > 0) state.counts.push_back(reductions.done - countIn(state.base, reductions));
   for (const Clock::UnderWay& one : clock_.underWay()) {
     state.counts.push_back(one.computation ? one.id : -1 - tasks_[one.id].channel);
     state.counts.push_back(one.computation ? 0 : tasks_[one.id].lane);

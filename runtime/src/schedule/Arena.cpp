@@ -61,10 +61,13 @@ Arena layoutArena(const Schedule& schedule, std::span<const ArenaStage> stages) 
       host.shared.push_back({values, take(row.partBytes, static_cast<std::size_t>(buffers.parts))});
     }
     host.handovers = take(stage.bytes.handover, static_cast<std::size_t>(shape.handovers));
-    // A replica owns a part of the sum, at most ceil(1/R) of it, and stages that part of every other replica.
+    // A replica owns a part of the sum, at most ceil(1/R) of it or its shard, and stages that part of every other
+    // replica.
     const auto replicas = static_cast<std::size_t>(shape.replicas);
     const std::size_t elements = stage.trainedBytes / sizeof(float);
-    host.staging = take((elements + replicas - 1) / replicas * sizeof(float), replicas - 1);
+    const std::size_t part =
+        stage.shardBytes > 0 ? stage.shardBytes : (elements + replicas - 1) / replicas * sizeof(float);
+    host.staging = take(part, replicas - 1);
     host.dataStaging = take(stage.bytes.dataStaging);
     scratchBytes = std::max(scratchBytes, stage.bytes.scratch);
     arena.workspaceBytes = std::max(arena.workspaceBytes, stage.bytes.workspace);

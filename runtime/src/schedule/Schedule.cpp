@@ -85,13 +85,33 @@ int Schedule::versionedStage(const Action& action) const {
   return isTied(action.kind) ? std::min(action.stage, action.peer) : action.stage;
 }
 
+std::int64_t Schedule::perUpdate(const Action& action) const {
+  return kindRow(action.kind).index == Counted::sweeps ? stages[action.stage].sweeps : 1;
+}
+
 std::int64_t Schedule::advanceOf(const Action& action, std::int64_t minibatches) const {
-  return isVersioned(action.kind) ? minibatches / minibatchesOfUpdate(versionedStage(action)) : minibatches;
+  if (!isVersioned(action.kind)) return minibatches;
+  return minibatches / minibatchesOfUpdate(versionedStage(action)) * perUpdate(action);
 }
 
 std::int64_t Schedule::endOf(const Action& action, std::int64_t minibatches) const {
   // Minibatches count from 0, versions from 1; the update of the last minibatch is the last one.
-  return isVersioned(action.kind) ? updates(versionedStage(action), minibatches) + 1 : minibatches;
+  if (!isVersioned(action.kind)) return minibatches;
+  return updates(versionedStage(action), minibatches) * perUpdate(action) + 1;
+}
+
+/// What the stage of an action would need for it; empty if it has that.
+static std::string shardProblem(const Schedule& schedule, const Action& action) {
+  const Sharding own = schedule.stages[action.stage].sharding;
+  switch (action.kind) {
+  case ActionKind::allReduce: return own == Sharding::none ? "" : "the gradients of a sharded stage are summed by RS";
+  case ActionKind::reduceScatter: return own == Sharding::none ? "needs a stage with 'shard'" : "";
+  case ActionKind::allGather: return own == Sharding::optimizer ? "" : "needs a stage with 'shard optimizer'";
+  case ActionKind::unshard:
+  case ActionKind::reshard: return own == Sharding::weights ? "" : "needs a stage with 'shard weights'";
+  case ActionKind::gradientNorm: return schedule.hasNorm(action.stage) ? "" : "needs a stage with 'shard'";
+  default: return "";
+  }
 }
 
 /// What is wrong with an action of `rank`; empty if nothing is.
@@ -103,6 +123,7 @@ static std::string problemOf(const Schedule& schedule, const RankList& rank, con
            ", which is not hosted here";
   if (action.kind == ActionKind::gradientNorm && !schedule.gradientNorm)
     return "'" + toString(action) + "' needs a line 'gradient-norm'";
+  if (std::string text = shardProblem(schedule, action); !text.empty()) return "'" + toString(action) + "': " + text;
   bool versioned = isVersioned(action.kind);
   if (versioned && action.index < 1) return "'" + toString(action) + "': versions that an update makes count from 1";
   if (const int replica = schedule.routing(action.stage).replica(action.index);
@@ -141,6 +162,30 @@ static std::string problemOf(const Route& route, int replicas) {
   return missing == has.end() ? "" : "its route leaves out replica " + std::to_string(missing - has.begin());
 }
 
+/// What is wrong with the shards of a stage.
+static std::string shardsProblem(const Schedule& schedule, const ScheduleStage& stage) {
+  if (stage.sweeps < 1) return "its weights are gathered in no sweep";
+  if (!stage.isSharded()) return stage.sweeps == 1 ? "" : "sweeps need 'shard weights'";
+  if (stage.replicas == 1) return "shards need more than one replica";
+  if (stage.sharding == Sharding::optimizer) return stage.sweeps == 1 ? "" : "sweeps need 'shard weights'";
+  if (schedule.minibatchesPerUpdate == 0 || schedule.weights != WeightPolicy::stash)
+    return "'shard weights' needs a schedule that flushes";
+  return stage.versions == 1 ? "" : "'shard weights' keeps one version, not " + std::to_string(stage.versions);
+}
+
+/// What is wrong with a stage, behind its number.
+static std::string problemOf(const Schedule& schedule, const ScheduleStage& stage) {
+  if (stage.replicas < 1 || stage.slots < 1 || stage.versions < 1 || stage.handovers < 1 || stage.warmup < 0 ||
+      stage.syncDelay < 0)
+    return " needs at least one replica, slot, version and handover";
+  if (stage.team < 1) return " needs a team of at least one member";
+  if (std::string text = problemOf(stage.route, stage.replicas); !text.empty()) return ": " + text;
+  if (!stage.route.isRoundRobin() && schedule.minibatchesPerUpdate == 0)
+    return ": a route needs minibatches-per-update";
+  if (std::string text = shardsProblem(schedule, stage); !text.empty()) return ": " + text;
+  return {};
+}
+
 static std::string problemOf(const ScheduleEdge& edge, const EdgeRings& rings, int stages) {
   std::string name = "edge " + std::to_string(edge.from) + ">" + std::to_string(edge.to);
   if (edge.from < 0 || edge.from >= edge.to || edge.to >= stages) return name + " does not lead to a later stage";
@@ -162,21 +207,17 @@ bool pdcrt::isWellFormed(const Schedule& schedule, std::string& error) {
   std::vector<std::vector<int>> hosts(stages);
   for (int s = 0; s < stages; ++s) {
     const ScheduleStage& stage = schedule.stages[s];
-    if (stage.replicas < 1 || stage.slots < 1 || stage.versions < 1 || stage.handovers < 1 || stage.warmup < 0 ||
-        stage.syncDelay < 0)
-      return fail("stage " + std::to_string(s) + " needs at least one replica, slot, version and handover");
-    if (stage.team < 1) return fail("stage " + std::to_string(s) + " needs a team of at least one member");
-    if (std::string text = problemOf(stage.route, stage.replicas); !text.empty())
-      return fail("stage " + std::to_string(s) + ": " + text);
-    if (!stage.route.isRoundRobin() && schedule.minibatchesPerUpdate == 0)
-      return fail("stage " + std::to_string(s) + ": a route needs minibatches-per-update");
+    if (std::string text = problemOf(schedule, stage); !text.empty()) return fail("stage " + std::to_string(s) + text);
     hosts[s].assign(stage.replicas, 0);
   }
   if (schedule.minibatchesPerUpdate < 0) return fail("minibatches-per-update is negative");
   if (schedule.weights == WeightPolicy::twoVersions && schedule.minibatchesPerUpdate == 0)
     return fail("weights two-versions need minibatches-per-update");
-  if (schedule.gradientNorm && schedule.minibatchesPerUpdate == 0)
-    return fail("gradient-norm needs minibatches-per-update: stages that update by themselves know no common norm");
+  const auto isSharded = [](const ScheduleStage& stage) { return stage.isSharded(); };
+  if (schedule.gradientNorm && schedule.minibatchesPerUpdate == 0 &&
+      std::none_of(schedule.stages.begin(), schedule.stages.end(), isSharded))
+    return fail("gradient-norm needs minibatches-per-update, or shards: stages that update by themselves know no "
+                "common norm");
   if (schedule.rings.size() != schedule.edges.size()) return fail("every edge needs its rings");
   for (std::size_t i = 0; i < schedule.edges.size(); ++i) {
     const ScheduleEdge& edge = schedule.edges[i];
@@ -206,6 +247,7 @@ bool pdcrt::isWellFormed(const Schedule& schedule, std::string& error) {
     std::string name = "rank " + std::to_string(r);
     if (rank.hosts.empty()) return fail(name + " hosts nothing");
     if (rank.step < 1) return fail(name + " has a step below 1");
+    if (rank.pool < 1) return fail(name + " has no room for gathered weights");
     for (const Host& host : rank.hosts) {
       if (host.stage < 0 || host.stage >= stages || host.replica < 0 ||
           host.replica >= schedule.stages[host.stage].replicas)

@@ -7,6 +7,7 @@
 //   stage 0 replicas 1 warmup 2 sync-delay 0 slots 3 versions 3
 //   stage 1 replicas 1 warmup 0 sync-delay 0 slots 1 versions 1 handovers 3
 //   stage 2 replicas 2 warmup 0 sync-delay 0 slots 1 versions 1 route 0 0 1
+//   stage 3 replicas 2 shard optimizer warmup 0 sync-delay 0 slots 1 versions 1
 //   edge 0>1 forward send 3 receive 2 backward send 2 receive 2
 //   shared 0>1 versions send 3 receive 2 parts send 2 receive 2
 //   rank 0 hosts 0.0 step 1
@@ -17,10 +18,13 @@
 //   repeat
 //     …
 //
-// `route` says which replica computes which minibatch (Routing.h); without it they take turns.
+// `route` says which replica computes which minibatch (Routing.h); without it they take turns. `shard` is `optimizer`
+// or `weights`; weights may be followed by `sweeps` and how often they are gathered for an update, if that is not once.
+// `pool` follows `step` in the line of a rank that has room for another number of gathered stages than two.
 //
 // The line `gradient-norm` is there where updates await the norm of all gradients, which needs minibatches-per-update >
-// 0. A line of actions holds the waits of one computation, the computation, and what it starts. `#` begins a comment.
+// 0; else it is about sharded stages, each for itself. A line of actions holds the waits of one computation, the
+// computation, and what it starts. `#` begins a comment.
 #include "pdcrt/Schedule.h"
 
 #include <algorithm>
@@ -32,6 +36,7 @@ using namespace pdcrt;
 namespace {
 
 constexpr std::string_view weightNames[] = {"stash", "vertical-sync", "latest", "two-versions"};
+constexpr std::string_view shardNames[] = {"none", "optimizer", "weights"};
 
 /// Numbers above this are typing errors; it keeps sums of minibatches far from overflow.
 constexpr std::int64_t largestNumber = std::int64_t{1} << 40;
@@ -124,6 +129,8 @@ std::string pdcrt::toString(const Schedule& schedule) {
     const ScheduleStage& stage = schedule.stages[s];
     text += "stage" + number(static_cast<std::int64_t>(s)) + " replicas" + number(stage.replicas);
     if (stage.team != 1) text += " team" + number(stage.team);
+    if (stage.isSharded()) text += " shard " + std::string(shardNames[static_cast<int>(stage.sharding)]);
+    if (stage.sweeps != 1) text += " sweeps" + number(stage.sweeps);
     text += " warmup" + number(stage.warmup) + " sync-delay" + number(stage.syncDelay) + " slots" +
             number(stage.slots) + " versions" + number(stage.versions);
     if (stage.handovers != 1) text += " handovers" + number(stage.handovers);
@@ -148,7 +155,9 @@ std::string pdcrt::toString(const Schedule& schedule) {
     const RankList& rank = schedule.ranks[r];
     text += "rank" + number(static_cast<std::int64_t>(r)) + " hosts";
     for (const Host& host : rank.hosts) text += number(host.stage) + "." + std::to_string(host.replica);
-    text += " step" + number(rank.step) + "\n";
+    text += " step" + number(rank.step);
+    if (rank.pool != RankList().pool) text += " pool" + number(rank.pool);
+    text += "\n";
     print(text, "start", rank.start);
     print(text, "repeat", rank.repeat);
   }
@@ -245,7 +254,15 @@ private:
       if (!count(stage.team)) return false;
       next = word();
     }
-    if (next != "warmup") return fail("expected 'team' or 'warmup', got '" + std::string(next) + "'");
+    if (next == "shard") {
+      if (!readSharding(stage)) return false;
+      next = word();
+      if (next == "sweeps") {
+        if (!count(stage.sweeps)) return false;
+        next = word();
+      }
+    }
+    if (next != "warmup") return fail("expected 'team', 'shard' or 'warmup', got '" + std::string(next) + "'");
     if (!count(stage.warmup) || !field("sync-delay", stage.syncDelay) || !field("slots", stage.slots) ||
         !field("versions", stage.versions))
       return false;
@@ -261,6 +278,16 @@ private:
     }
     schedule_.stages.push_back(std::move(stage));
     return true;
+  }
+
+  bool readSharding(ScheduleStage& stage) {
+    const std::string_view name = word();
+    for (const Sharding known : {Sharding::optimizer, Sharding::weights})
+      if (name == shardNames[static_cast<int>(known)]) {
+        stage.sharding = known;
+        return true;
+      }
+    return fail("expected 'optimizer' or 'weights', got '" + std::string(name) + "'");
   }
 
   bool readRoute(Route& route) {
@@ -316,6 +343,11 @@ private:
     }
     if (next != "step") return fail("expected 'step'");
     if (!number(word(), "a number of minibatches", largestNumber, rank.step)) return false;
+    if (const std::string_view more = word(); more == "pool") {
+      if (!count(rank.pool)) return false;
+    } else if (!more.empty()) {
+      return fail("expected 'pool' or the end of the line, got '" + std::string(more) + "'");
+    }
     schedule_.ranks.push_back(std::move(rank));
     list_ = nullptr;
     return true;

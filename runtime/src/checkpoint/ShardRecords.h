@@ -1,0 +1,23 @@
+// What a replica writes into checkpoints where replicas divide the updates of a stage (Shards.h): its ranges of the
+// weights, and of what the optimizer keeps.
+#pragma once
+
+#include "exec/HostedStage.h"
+#include "files/MemberRecords.h"
+#include "pdcrt/Status.h"
+
+#include <cstddef>
+
+namespace pdcrt {
+
+/// Bytes of the weights that a replica which has some to write writes.
+std::size_t weightsBytes(const HostedStage& hosted);
+
+/// Copies the shard of a block of weights to `to`, with its elements one after the other.
+void copyShard(Stream& q, const HostedStage& hosted, const std::byte* weights, std::byte* to);
+
+/// Puts such a copy, and that of the optimizer block, into the order of files, and lists their records.
+Status storeShard(const HostedStage& hosted, std::byte* weights, std::byte* optimizer, MemberRecords& weightRecords,
+                  MemberRecords& optimizerRecords);
+
+} // namespace pdcrt

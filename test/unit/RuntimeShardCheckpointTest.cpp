@@ -1,0 +1,107 @@
+// LINK: pdcrt pdcSchedule
+// Checkpoints of replicas that divide the updates of a stage: each writes what it alone has, and any plan goes on.
+#include "RunFolder.h"
+
+#include "pdcrt/Checkpoint.h"
+
+#include <map>
+
+using namespace pdcrt;
+using testing::internal::CaptureStderr;
+using testing::internal::CaptureStdout;
+using testing::internal::GetCapturedStderr;
+using testing::internal::GetCapturedStdout;
+
+namespace {
+
+struct Outcome {
+  int code;
+  std::string errors;
+};
+
+Outcome outcomeOf(const RunFolder& folder, std::vector<std::string> flags) {
+  flags.insert(flags.begin(), {"--data=synthetic", "--samples=1000", "--seed=7"});
+  CaptureStdout();
+  CaptureStderr();
+  const int code = runIn(folder, flags);
+  GetCapturedStdout();
+  return {code, GetCapturedStderr()};
+}
+
+std::map<std::string, std::string> filesOf(const std::string& folder) {
+  std::map<std::string, std::string> files;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    std::ifstream file(entry.path());
+    std::ostringstream text;
+    text << file.rdbuf();
+    files[entry.path().filename()] = text.str();
+  }
+  return files;
+}
+
+struct Plan {
+  const char* name;
+  std::vector<int> replicas, warmup;
+  std::int64_t microbatches;
+  bool sharded = false;
+};
+
+Schedule scheduleOf(const Plan& plan, bool sharded) {
+  std::vector<pdc::StageShape> stages;
+  for (std::size_t s = 0; s < plan.replicas.size(); ++s)
+    stages.push_back({.replicas = plan.replicas[s],
+                      .warmup = plan.warmup[s],
+                      .sharding = sharded ? Sharding::optimizer : Sharding::none});
+  pdc::PipelineShape shape = pdc::straightShape(stages);
+  shape.microbatches = plan.microbatches;
+  shape.gradientNorm = true;
+  return pdc::buildSchedule(shape);
+}
+
+// What a run writes does not depend on what its replicas divide, and any other plan goes on from it.
+TEST(ShardedCheckpoints, AreResumedAsWholeOnesAre) {
+  const Plan first{"first", {2, 1}, {2, 0}, 6};
+  const std::vector<Plan> others = {{"whole", {2, 1}, {2, 0}, 6},
+                                    {"sharded", {2, 1}, {2, 0}, 6, true},
+                                    {"more", {3, 2}, {2, 0}, 6, true},
+                                    {"alone", {1, 1}, {2, 0}, 6}};
+  std::vector<std::map<std::string, std::string>> exported;
+  for (bool isSharded : {false, true}) {
+    RunFolder folder(first.replicas, first.warmup, first.microbatches);
+    folder.training.optimizer = OptimizerKind::adam;
+    folder.training.clipNorm = 0.5;
+    folder.write("training.json", toJson(folder.training));
+    const auto use = [&](const Plan& plan, bool divides) { folder.use(scheduleOf(plan, divides)); };
+    use(first, isSharded);
+    Outcome run = outcomeOf(folder, {"--steps=4", "--checkpoint-dir", folder.path + "/c"});
+    ASSERT_EQ(run.code, 0) << run.errors;
+    Manifest manifest;
+    ASSERT_TRUE(readManifest(folder.path + "/c", 24, manifest));
+    EXPECT_EQ(manifest.owners, (std::vector<int>{isSharded ? 2 : 1, 1}));
+    for (const Plan& plan : others) {
+      use(plan, plan.sharded);
+      const std::string copy = folder.path + "/" + plan.name;
+      std::filesystem::copy(folder.path + "/c", copy, std::filesystem::copy_options::recursive);
+      run = outcomeOf(folder, {"--steps=8", "--resume", "--checkpoint-dir", copy, "--export-weights", copy + "-w"});
+      ASSERT_EQ(run.code, 0) << run.errors;
+      exported.push_back(filesOf(copy + "-w"));
+      EXPECT_EQ(exported.back().size(), 2u) << "whole";
+    }
+  }
+  for (std::size_t i = 0; i < others.size(); ++i)
+    EXPECT_TRUE(exported[i] == exported[others.size() + i]) << others[i].name;
+  EXPECT_TRUE(exported[0] == exported[1]);
+}
+
+TEST(ShardedCheckpoints, WithoutAReplicasFileAreRefused) {
+  RunFolder folder({2, 1}, {2, 0}, 4);
+  folder.use(scheduleOf({"", {2, 1}, {2, 0}, 4}, true));
+  ASSERT_EQ(outcomeOf(folder, {"--steps=4", "--checkpoint-dir", folder.path + "/c"}).code, 0);
+  const std::string file = checkpointFolder(folder.path + "/c", 16) + "/stage0.optimizer.replica1.safetensors";
+  ASSERT_TRUE(std::filesystem::remove(file));
+  const Outcome run = outcomeOf(folder, {"--steps=8", "--resume", "--checkpoint-dir", folder.path + "/c"});
+  EXPECT_EQ(run.code, 65);
+  EXPECT_NE(run.errors.find("stage0.optimizer.replica1.safetensors"), std::string::npos) << run.errors;
+}
+
+} // namespace
