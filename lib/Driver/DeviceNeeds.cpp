@@ -43,8 +43,7 @@ std::string pdc::deviceNeedsText(const CompileOptions& options, const CostGraph&
     return graph ? needs(*graph) : std::string("unknown");
   };
   const std::int64_t limit = deviceClasses(request.machines, request.planner)[0].memoryBytes;
-  std::string text =
-      "devices with " + sizeText(limit) + " for a stage that the model needs: " + needs(costs) + " as asked";
+  std::string text = "devices needed, with " + sizeText(limit) + " each: " + needs(costs) + " as asked";
   const CompileOptions whole = withoutQuantize(withoutValues(options));
   if (options.quantizes) text += ", " + needsWith(whole) + " without --quantize";
   if (!options.lora.empty()) {

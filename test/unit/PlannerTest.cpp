@@ -297,6 +297,29 @@ TEST(Planner, CoresBoundTheTime) {
   EXPECT_NEAR(plan->timeMs, 2, 1e-2);
 }
 
+/// The first number of devices for which there is a plan: as planning says of every number up to six.
+TEST(Planner, FindsTheFewestDevices) {
+  RandomGraphs random(11);
+  int some = 0, none = 0;
+  for (int i = 0; i < 60; ++i) {
+    const CostGraph graph = random.graph(random.between(2, 6), i % 2 == 0);
+    PlannerOptions options = random.options();
+    options.schedule = i % 5 == 0 ? "interleaved:2" : "1f1b";
+    options.warmupPolicy = WarmupPolicy::hide;
+    options.memoryBytes = random.between(5, 40) * 100;
+    std::optional<std::int64_t> expected;
+    for (std::int64_t devices = 1; devices <= 6 && !expected; ++devices) {
+      Cluster cluster = random.cluster(devices);
+      Diagnostics ignored(nullptr);
+      if (planPipeline(graph, cluster, options, ignored)) expected = devices;
+    }
+    EXPECT_EQ(fewestDevices(graph, random.cluster(random.between(1, 3)), options, 6), expected) << i;
+    ++(expected && *expected > 1 ? some : none);
+  }
+  EXPECT_GT(some, 5);
+  EXPECT_GT(none, 5);
+}
+
 TEST(Planner, SaysHowMuchMemoryWouldDo) {
   CostGraph graph = chain({1, 1}, 8);
   for (CostNode& node : graph.nodes) node.parameterBytes = node.gradientBytes = std::int64_t{3} << 30;

@@ -21,7 +21,7 @@ def compiled(count, *flags):
 
 
 said = compiled(2, QUANTIZE, LORA, "--explain").stdout
-needed = re.search(r"^devices with (.*) for a stage that the model needs: (\d+) as asked, (\d+) without --quantize, (\d+) without --lora and --quantize$",
+needed = re.search(r"^devices needed, with (.*) each: (\d+) as asked, (\d+) without --quantize, (\d+) without --lora and --quantize$",
                    said, re.M)
 assert needed, said
 for count, *flags in ((int(needed[2]), QUANTIZE, LORA), (int(needed[3]), LORA), (int(needed[4]),)):
