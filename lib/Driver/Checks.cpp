@@ -39,13 +39,6 @@ Status pdc::checkTarget(const CompileOptions& options, Diagnostics& diags) {
   return success;
 }
 
-void pdc::settleShards(const Plan& plan, PlannerOptions& options) {
-  if (options.shard != ShardPolicy::automatic) return;
-  const bool shards = std::any_of(plan.stages.begin(), plan.stages.end(),
-                                  [](const PlanStage& stage) { return stage.sharding != pdcrt::Sharding::none; });
-  options.shard = shards ? ShardPolicy::optimizer : ShardPolicy::none;
-}
-
 /// Where all stages update together, they can wait for the norm of all gradients, and learn whether all are finite.
 static Status addUpNorms(Plan& plan, const PlanRequest& request, const CompileOptions& options,
                          const pdcrt::Training& training, Diagnostics& diags) {

@@ -12,9 +12,6 @@ Status checkPrecision(const CompileOptions& options, const Graph& main, const pd
 /// Errors: a flag that the target cannot do.
 Status checkTarget(const CompileOptions& options, Diagnostics& diags);
 
-/// What --shard=auto has come to, for whoever plans again.
-void settleShards(const Plan& plan, PlannerOptions& options);
-
 /// Decides whether the stages of `plan` add up the norms of their gradients before they update. Errors: what the
 /// plan's schedule cannot do for `training`, which are clipping by the norm of all gradients, a dynamic loss scale, and
 /// a loss that is a mean over an update.

@@ -124,7 +124,6 @@ Status Compilation::compile() {
   const Expected<Costs> costs = costsOf(passContext, options_, training_, provenance_, *request);
   if (!costs) return failure;
   Expected<Plan> planned = plan(costs->graph, *request);
-  if (planned) settleShards(*planned, request->planner);
   if (!planned || !fitToTraining(*planned, *request, options_, training_, main(), diags_)) return failure;
   if (options_.planFile.empty()) giveDevices(*planned, options_.split, request->devices);
   if (options_.explain) explain(*costs, *request, *planned);

@@ -259,8 +259,17 @@ static std::vector<Alternative> alternativesOf(const Replanner& replanner, const
   return alternatives;
 }
 
-std::vector<Alternative> pdc::runnersUp(const CostGraph& graph, const Cluster& cluster, const PlannerOptions& options,
+/// What ShardPolicy::automatic has come to: other plans are like this one.
+static PlannerOptions settled(PlannerOptions options, const Plan& plan) {
+  const bool shards = std::any_of(plan.stages.begin(), plan.stages.end(),
+                                  [](const PlanStage& stage) { return stage.sharding != pdcrt::Sharding::none; });
+  if (options.shard == ShardPolicy::automatic) options.shard = shards ? ShardPolicy::optimizer : ShardPolicy::none;
+  return options;
+}
+
+std::vector<Alternative> pdc::runnersUp(const CostGraph& graph, const Cluster& cluster, const PlannerOptions& given,
                                         const Plan& plan) {
+  const PlannerOptions options = settled(given, plan);
   constexpr std::int64_t quick = 512; // nodes times devices: well below a second
   auto nodes = static_cast<std::int64_t>(graph.nodes.size());
   const OtherPlanner none;
@@ -314,14 +323,15 @@ static std::vector<ShardedStage> shardsOf(const Plan& plan, const PlannerOptions
   return stages;
 }
 
-Explanation pdc::explainPlan(const CostGraph& graph, const Cluster& cluster, const PlannerOptions& options,
+Explanation pdc::explainPlan(const CostGraph& graph, const Cluster& cluster, const PlannerOptions& given,
                              const Plan& plan, const OtherPlanner& other) {
+  const PlannerOptions options = settled(given, plan);
   Explanation explanation;
   if (!other) findBottleneck(plan, options, explanation);
   Replanner replanner(graph, cluster, options, other);
   explanation.alternatives = alternativesOf(replanner, cluster, options, plan, /*searches=*/true);
   if (options.edgeCodec.policy != EdgeCodecPolicy::none) explanation.edges = edgesOf(graph, plan);
-  if (options.shard != ShardPolicy::none) explanation.shards = shardsOf(plan, options);
+  if (given.shard != ShardPolicy::none) explanation.shards = shardsOf(plan, options);
   explanation.levers = leversOf(replanner, cluster, options, replanner.isOwn() || options.memoryBytes > 0);
   return explanation;
 }

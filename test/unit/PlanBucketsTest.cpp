@@ -43,6 +43,9 @@ TEST(ExposedSync, DoesNotCountTheTimeOfTheCore) {
   EXPECT_EQ(exposedSyncMs(buckets, 10, 4, 5), 0) << "the core takes longer than the link";
   EXPECT_EQ(exposedSyncMs({}, 10, 4, 3), 1);
   EXPECT_EQ(exposedSyncMs({}, 10, 4, 5), 0);
+  // With shards, half of the 24 is a sum, 2 + 12 - 10, and half comes after the update.
+  EXPECT_DOUBLE_EQ(exposedSyncMs(buckets, 10, 40, 16, /*sharded=*/true), 4 + 12);
+  EXPECT_EQ(exposedSyncMs(buckets, 10, 4, 5, /*sharded=*/true), 0);
   PlanStage stage;
   stage.allReduceMs = 8;
   stage.allReduceCoreMs = 3;

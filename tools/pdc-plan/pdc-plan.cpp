@@ -21,7 +21,8 @@ namespace {
 
 struct Flags {
   std::string file, format, costModel, warmup = "hide", bucket, output;
-  std::string schedule = "1f1b", weights = "stash", sync = "overlap", recompute = "none"; ///< names of policies
+  std::string schedule = "1f1b", weights = "stash", sync = "overlap", recompute = "none",
+              shard = "none"; ///< names of policies
   PlaceFlags place;
   PublishedOptions planner;
   bool json = false, explain = false, takesAnyDegree = false;
@@ -93,6 +94,9 @@ void addFlags(CLI::App& app, Flags& flags) {
       app.add_option("--recompute", flags.recompute, "run forwards again instead of keeping their results")
           ->check(member(namesOf(recomputePolicies)))
           ->type_name("none|auto|all"),
+      app.add_option("--shard", flags.shard, "let the replicas of a stage divide the optimizer's state")
+          ->check(member(namesOf(shardPolicies)))
+          ->type_name("none|optimizer|auto"),
       app.add_option("--optimizer-state", planner.optimizerStatePerParameterByte,
                      "bytes of optimizer state per byte of parameters\n1 with momentum, 2 for Adam.")
           ->check(CLI::Range(0.0, 16.0))};
@@ -115,6 +119,7 @@ void applyPolicies(Flags& flags) {
   flags.planner.weights = *policyNamed(weightPolicies, flags.weights);
   flags.planner.sync = *policyNamed(syncPolicies, flags.sync);
   flags.planner.recompute = *policyNamed(recomputePolicies, flags.recompute);
+  flags.planner.shard = *policyNamed(shardPolicies, flags.shard);
 }
 
 /// Flags that say something about schedules do not fit models that have none.

@@ -40,6 +40,8 @@ bool parseRanges(const std::string& text, std::vector<ElementRange>& ranges, Sha
 
 /// Whether the file has a part of the tensor only: a member's, or some ranges.
 bool isPart(const SafetensorsFile& file, const std::string& name);
+/// Whether it has some ranges.
+bool hasRanges(const SafetensorsFile& file, const std::string& name);
 
 /// The suffix of the names of a member's files: ".member1"; member 0, which also writes what is whole, has none.
 std::string memberSuffix(int member);

@@ -149,7 +149,7 @@ CheckpointReader::Found CheckpointReader::find(ShardKind kind, const std::string
 Status CheckpointReader::gather(const Found& found, bool verifies, StoredTensor& tensor) {
   for (std::size_t i = 0; i < files_.size(); ++i) {
     const Shard& shard = manifest_.shards[i];
-    const bool together = isPart(*found.file, found.record->name) && isDivided(shard.stage);
+    const bool together = hasRanges(*found.file, found.record->name);
     if (shard.kind != found.shard->kind || shard.stage != found.shard->stage ||
         (shard.replica != found.shard->replica && !together))
       continue;
@@ -208,7 +208,7 @@ std::vector<std::string> CheckpointReader::averagedNames() const {
   for (std::size_t i = 0; i < files_.size(); ++i)
     if (manifest_.shards[i].kind != ShardKind::optimizer && manifest_.shards[i].replica == 1)
       for (const auto& [name, record] : files_[i].tensors())
-        if (!isPart(files_[i], name) && record.element == Element::f32 &&
+        if (!hasRanges(files_[i], name) && record.element == Element::f32 &&
             std::find(names.begin(), names.end(), name) == names.end())
           names.push_back(name);
   return names;

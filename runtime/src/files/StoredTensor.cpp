@@ -140,7 +140,11 @@ bool parseRanges(const std::string& text, std::vector<ElementRange>& result, Sha
 }
 
 bool isPart(const SafetensorsFile& file, const std::string& name) {
-  return file.metadata().contains("part/" + name) || file.metadata().contains(rangesKey + name);
+  return file.metadata().contains("part/" + name) || hasRanges(file, name);
+}
+
+bool hasRanges(const SafetensorsFile& file, const std::string& name) {
+  return file.metadata().contains(rangesKey + name);
 }
 
 std::string memberSuffix(int member) {
