@@ -78,7 +78,8 @@ InTurns executeInTurns(const Schedule& schedule, std::int64_t minibatches) {
     }
   const StartOrder order(schedule, 0, minibatches);
   for (const Action& action : expand(schedule, 0, minibatches))
-    outcome.reductions += action.kind == ActionKind::allReduce && !action.wait && order.turn(action) >= 0;
+    outcome.reductions += (action.kind == ActionKind::allReduce || action.kind == ActionKind::reduceScatter) &&
+                          !action.wait && order.turn(action) >= 0;
   return outcome;
 }
 
@@ -101,6 +102,8 @@ Schedule randomLoop(std::mt19937& random) {
   shape.kind = random() % 2 ? "interleaved:2" : "zb-v";
   shape.microbatches = 1 + static_cast<std::int64_t>(random() % 6);
   connect(shape, random);
+  if (random() % 2)
+    for (pdc::StageShape& stage : shape.stages) stage.sharding = Sharding::optimizer;
   return pdc::buildSchedule(shape);
 }
 
@@ -124,6 +127,8 @@ Schedule randomSchedule(std::mt19937& random) {
     }
     if (ranks > 4) continue;
     connect(shape, random);
+    for (pdc::StageShape& stage : shape.stages)
+      if (random() % 2) stage.sharding = Sharding::optimizer; // if it has replicas
     Schedule schedule = pdc::buildSchedule(shape);
     if (check(schedule, 12, {.picture = false}).passed) return schedule;
   }
