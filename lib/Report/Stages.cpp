@@ -1,5 +1,6 @@
 // The model as a column of stages, with what crosses between them.
 #include "Sections.h"
+#include "pdc/Plan/PolicyText.h"
 #include "pdc/Support/Names.h"
 #include "pdc/Support/Units.h"
 
@@ -87,6 +88,7 @@ static std::string cardOf(const ReportData& data, int s, double fullMs) {
     fact("waits within the team", timeText(team));
   if (stage.updateMs > 0) fact("update", timeText(stage.updateMs));
   if (stage.allReduceMs > 0) fact("all-reduce", timeText(stage.allReduceMs));
+  if (stage.sharding != pdcrt::Sharding::none) fact("divided by its replicas", nameOf(stage.sharding));
   fact("parameters", sizeText(stage.parameterBytes));
   if (stage.frozenBytes > 0) fact("frozen", sizeText(stage.frozenBytes));
   fact("in flight", counted(frame.slots, "minibatch"));

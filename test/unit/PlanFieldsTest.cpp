@@ -53,10 +53,11 @@ Plan hierarchicalPlan() {
   plan.stages[0].replicas = 6;
   plan.stages[0].nest = {{0, 2}, {1, 3}};
   plan.stages[0].recompute = true;
+  plan.stages[0].sharding = pdcrt::Sharding::optimizer;
   plan.stages[0].allReduceMs = 2;
   plan.stages[0].inputGradientMs = 4;
   plan.stages[0].allReduceCoreMs = 0.25;
-  plan.stages[0].exposedSyncMs = 1.3125;
+  plan.stages[0].exposedSyncMs = 1.53125;
   plan.stages[0].buckets = {{.bytes = 30, .final = 0.5}, {.bytes = 90, .final = 1}};
   plan.stages[1].nodes = {1};
   plan.stages[1].nest = {{1, 1}, {0, 1}};
@@ -95,8 +96,10 @@ TEST(PlanFields, ReadBackAsWritten) {
   EXPECT_TRUE(plan->optimal);
   EXPECT_EQ(plan->gap(), 3 / 2.5 - 1);
   EXPECT_TRUE(plan->stages[0].recompute);
+  EXPECT_EQ(plan->stages[0].sharding, pdcrt::Sharding::optimizer);
+  EXPECT_EQ(plan->stages[1].sharding, pdcrt::Sharding::none);
   EXPECT_EQ(plan->stages[0].allReduceCoreMs, 0.25);
-  EXPECT_EQ(plan->stages[0].exposedSyncMs, 1.3125);
+  EXPECT_EQ(plan->stages[0].exposedSyncMs, 1.53125);
   ASSERT_EQ(plan->stages[0].buckets.size(), 2u);
   EXPECT_EQ(plan->stages[0].buckets[1].bytes, 90);
   EXPECT_EQ(plan->stages[0].buckets[0].final, 0.5);
@@ -115,6 +118,11 @@ TEST(PlanFields, ReadBackAsWritten) {
   ASSERT_EQ(plan->cluster.devices.size(), 2u);
   EXPECT_EQ(plan->cluster.deviceAt(5).name, "big");
   EXPECT_EQ(plan->cluster.deviceAt(6).memoryBytes, 50);
+}
+
+TEST(PlanFields, ShardsNeedReplicas) {
+  EXPECT_EQ(planErrorAfter("\"split\": \"tp:2,all\"", "\"split\": \"tp:2,all\", \"shard\": \"optimizer\""),
+            "f.json:/stages/1/shard: expected \"none\", because the stage has 1 replica, got \"optimizer\"");
 }
 
 TEST(PlanFields, AreLeftOutWhereTheySayNothing) {

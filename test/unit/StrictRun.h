@@ -90,6 +90,7 @@ public:
     schedule_ = &schedule;
     gradientBytes_ = gradientBytes;
     for (const HostedStage& stage : hosted) {
+      weightBytes_ = std::max(weightBytes_, stage.stage->bytes.weights);
       for (std::span<TransferGroup> ring : stage.edges.rings()) {
         addRing(ring.size());
         for (const TransferGroup& transfers : ring) addPlace(&transfers);
@@ -100,6 +101,9 @@ public:
           addPlace(set.allReduces[i].get());
           bucketOf_[set.allReduces[i].get()] = static_cast<int>(i);
         }
+      addRing(stage.gathered.ring().size());
+      for (std::size_t i = 0, size = stage.gathered.ring().size(); i < size; ++i) // versions count from 1
+        addPlace(stage.gathered.ring()[(i + 1) % size].get());
     }
   }
 
@@ -130,14 +134,19 @@ public:
       if (!isVersioned(action.kind)) copy.index = action.index / schedule_->minibatchesOfUpdate(action.stage) + 1;
       if (!reductions_.agree(action.stage, reduced_[action.stage]++, 16 * copy.index + bucketOf_[&work]))
         breaks("an all-reduce of different updates");
-      copy.reduced.assign(gradientBytes_, rubbish);
       copy.original = reduction->block();
-      for (const Segment& segment : reduction->segments()) {
-        const std::size_t bytes = segment.count * sizeof(float);
-        std::memcpy(copy.reduced.data() + segment.offset, copy.original + segment.offset, bytes);
-        std::memset(copy.original + segment.offset, static_cast<int>(rubbish), bytes);
-      }
+      moveAway(reduction->segments(), copy);
       reduction->moveTo(copy.reduced.data());
+    } else if (auto* gather = dynamic_cast<AllGather*>(&work)) {
+      if (!reductions_.agree(gathersOf(action.stage), gathered_[action.stage]++, action.index))
+        breaks("an all-gather of different versions");
+      copy.original = gather->block();
+      moveAway(gather->parts().all(), copy);
+      // What is sent stays where it is: the next update reads it.
+      for (const Segment& segment : gather->parts().own())
+        std::memcpy(copy.original + segment.offset, copy.reduced.data() + segment.offset,
+                    segment.count * sizeof(float));
+      gather->moveTo(copy.reduced.data());
     } else if (dynamic_cast<GradientNorm*>(&work)) {
       if (!reductions_.agree(everyStage, norms_[action.stage]++, action.index)) breaks("a norm of different updates");
     }
@@ -158,10 +167,14 @@ public:
     if (!Communicator::wait(work)) return false;
     copy.underWay = false;
     for (const Part& part : copy.parts) arrive(part, copy.index);
-    if (const auto* reduction = dynamic_cast<const AllReduce*>(&work))
-      for (const Segment& segment : reduction->segments())
-        std::memcpy(copy.original + segment.offset, copy.reduced.data() + segment.offset,
-                    segment.count * sizeof(float));
+    if (const auto* reduction = dynamic_cast<const AllReduce*>(&work)) moveBack(reduction->segments(), copy);
+    if (const auto* gather = dynamic_cast<const AllGather*>(&work)) {
+      for (const Segment& segment : gather->parts().own())
+        if (std::memcmp(copy.original + segment.offset, copy.reduced.data() + segment.offset,
+                        segment.count * sizeof(float)) != 0)
+          breaks("a shard that changed while it was sent");
+      moveBack(gather->parts().all(), copy);
+    }
     return broken_.empty();
   }
 
@@ -201,8 +214,8 @@ private:
     bool underWay = false;
     std::int64_t index = 0; ///< minibatch, or update
     std::vector<Part> parts;
-    std::byte* original = nullptr;  ///< of an all-reduce: the block,
-    std::vector<std::byte> reduced; ///< and where it is reduced
+    std::byte* original = nullptr;  ///< of an all-reduce or all-gather: the block,
+    std::vector<std::byte> reduced; ///< and where it is reduced, or gathered
   };
   struct Ring {
     std::int64_t size, posted = 0, awaited = 0;
@@ -230,19 +243,34 @@ private:
     std::memcpy(part.original, part.bytes.data(), bytes);
     if (std::memcmp(part.bytes.data() + bytes, &index, sizeof index) != 0) breaks("a message of another minibatch");
   }
+  /// Moves the segments of a block to a copy, and leaves rubbish.
+  void moveAway(const std::vector<Segment>& segments, Copy& copy) const {
+    copy.reduced.assign(std::max(gradientBytes_, weightBytes_), rubbish);
+    for (const Segment& segment : segments) {
+      const std::size_t bytes = segment.count * sizeof(float);
+      std::memcpy(copy.reduced.data() + segment.offset, copy.original + segment.offset, bytes);
+      std::memset(copy.original + segment.offset, static_cast<int>(rubbish), bytes);
+    }
+  }
+  static void moveBack(const std::vector<Segment>& segments, const Copy& copy) {
+    for (const Segment& segment : segments)
+      std::memcpy(copy.original + segment.offset, copy.reduced.data() + segment.offset, segment.count * sizeof(float));
+  }
+  /// Where all-gathers of a stage are counted.
+  static int gathersOf(int stage) { return -2 - stage; }
   void breaks(const char* what) {
     if (broken_.empty()) broken_ = what;
   }
 
   Reductions& reductions_;
-  std::map<int, std::size_t> reduced_, norms_;               ///< all-reduces and norms started, by stage
+  std::map<int, std::size_t> reduced_, norms_, gathered_;    ///< all-reduces, norms and gathers started, by stage
   std::map<std::tuple<int, ActionKind, int>, Order> shared_; ///< by stage, kind, peer
   std::map<const Work*, Copy> copies_;
   std::vector<Ring> rings_;
   std::map<const Work*, Place> placeOf_;
   std::map<const Work*, int> bucketOf_; ///< of all-reduces
   std::int64_t places_ = 0;             ///< in the last ring
-  std::size_t gradientBytes_ = 0;
+  std::size_t gradientBytes_ = 0, weightBytes_ = 0;
   const Schedule* schedule_ = nullptr;
   std::string broken_;
 };

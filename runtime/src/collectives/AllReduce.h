@@ -39,7 +39,7 @@ public:
 
   /// The block of the last prepare(), and the same work on another one.
   std::byte* block() const { return block_; }
-  std::span<const Segment> segments() const { return parts_->group().segments; }
+  std::vector<Segment> segments() const { return parts_->all(); }
   void moveTo(std::byte* block) { prepare(block, contributes_); }
 
   bool advance(Transport& transport) override;

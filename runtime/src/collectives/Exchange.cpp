@@ -79,6 +79,12 @@ ExchangeParts::ExchangeParts(std::shared_ptr<const ReduceGroup> group)
     parts_.push_back(cut(group_->segments, group_->begin(part), group_->begin(part + 1)));
 }
 
+std::vector<Segment> ExchangeParts::all() const {
+  std::vector<Segment> all;
+  for (const std::vector<Segment>& part : parts_) all.insert(all.end(), part.begin(), part.end());
+  return all;
+}
+
 float* ExchangeParts::staged(int replica) const {
   const auto place = static_cast<std::size_t>(replica < self() ? replica : replica - 1);
   return reinterpret_cast<float*>(group_->staging) + place * share_;

@@ -47,6 +47,8 @@ class ExchangeParts {
 public:
   explicit ExchangeParts(std::shared_ptr<const ReduceGroup> group);
   const ReduceGroup& group() const { return *group_; }
+  /// All parts, owner by owner.
+  std::vector<Segment> all() const;
   int replicas() const { return static_cast<int>(group_->ranks.size()); }
   int self() const { return group_->self; }
   const std::vector<Segment>& of(int owner) const { return parts_[static_cast<std::size_t>(owner)]; }

@@ -63,6 +63,7 @@ public:
   /// Whether a phase may read all weights of a version.
   bool has(std::int64_t version) const { return gathers_.empty() || version <= awaited_; }
 
+  std::span<const std::unique_ptr<AllGather>> ring() const { return gathers_; }
   /// Calls visit(work) for all works that may be under way, until it fails.
   template <class Visit>
   Status forEachWork(Visit visit) {
