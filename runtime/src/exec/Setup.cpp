@@ -49,6 +49,9 @@ Status checkStage(const Stage& stage, const Schedule& schedule) {
   if (shape.sharding == Sharding::weights)
     return invalid(name(stage) + " cannot keep its weights in shards, as schedule.txt has it",
                    "compile with --shard=optimizer, which divides the optimizer's state and the updates");
+  if (shape.isSharded() && !device::hostSeesBlocks())
+    return invalid(name(stage) + " runs on a GPU, where every replica makes whole updates; schedule.txt divides them",
+                   "compile with --shard=none");
   if (shape.isSharded() && shape.team > 1)
     return invalid(name(stage) + " is divided over a team of " + std::to_string(shape.team) +
                        ", and schedule.txt divides its updates over " + std::to_string(shape.replicas) +
