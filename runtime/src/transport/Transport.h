@@ -10,6 +10,7 @@
 // they are posted. Everything above, the all-reduce too, is the same code for both, so both train the same bits.
 #pragma once
 
+#include "Waiting.h"
 #include "machine/StartOrder.h"
 #include "pdcrt/Device.h"
 #include "pdcrt/Status.h"
@@ -23,16 +24,12 @@
 #include <exception>
 #include <memory>
 #include <mutex>
-#include <semaphore.h>
 #include <span>
 #include <thread>
 #include <utility>
 #include <vector>
 
 namespace pdcrt {
-
-/// Seconds of the steady clock, which the ranks of a machine share.
-double now();
 
 /// What a transfer is for; bytes are counted by it.
 enum class Traffic : std::uint8_t { forward, backward, allReduce, shared, team, control };
@@ -128,37 +125,6 @@ private:
   std::vector<State> states_; ///< by part
   bool started_ = false;
 };
-
-/// Lets a thread sleep until another one has something for it.
-class Wakeup {
-public:
-  /// `shared`: it lies in memory of several processes, which all may notify.
-  explicit Wakeup(bool shared = false) { ::sem_init(&semaphore_, shared, 0); }
-  ~Wakeup() { ::sem_destroy(&semaphore_); }
-  Wakeup(const Wakeup&) = delete;
-  Wakeup& operator=(const Wakeup&) = delete;
-
-  void notify() { ::sem_post(&semaphore_); }
-  /// Returns when notified since the last call, or after `limit`; a negative limit is none.
-  void wait(std::chrono::nanoseconds limit);
-
-private:
-  sem_t semaphore_;
-};
-
-/// How many of `ranks`, all on this host, there are for each of its cores, rounded up.
-int ranksPerCore(int ranks);
-
-/// The most that a thread which must look sleeps between two looks while there are transfers.
-constexpr std::chrono::milliseconds longestPatience{1};
-
-/// Transport::patience() of those that only move while they are polled. Where somebody waits they spin for a few
-/// rounds, then sleep, longer and longer, up to 200 µs. Beside a kernel every look takes time from it: they sleep 100
-/// µs at least, and up to 200 µs while something is to be sent (`sends`), else up to 1 ms. Where several ranks share a
-/// core, ranksPerCore() being `crowd`, the looks of all would take the cores from those that have something to do:
-/// there nobody spins, who waits sleeps up to 400 µs, or 50 µs times `crowd` if that is more, and the others `crowd`
-/// times as long, all 1 ms at most.
-std::chrono::nanoseconds pollingPatience(int idle, bool awaited, bool sends, int crowd);
 
 /// Point-to-point transfers of one rank. All but abort() and wake() are called by one thread.
 class Transport {
@@ -271,15 +237,6 @@ public:
 
 private:
   void run();
-  /// Looks for a while, and leaves the core to the communication thread after each look: a core that falls asleep takes
-  /// longer to wake than a short message takes to arrive.
-  template <class Done>
-  static bool isSoon(Done done) {
-    constexpr double longest = 100e-6;
-    for (const double end = now() + longest; now() < end; std::this_thread::yield())
-      if (done()) return true;
-    return false;
-  }
 
   Transport& transport_;
   std::mutex mutex_; ///< guards the queue, the flags below, and completions
