@@ -306,6 +306,11 @@ TEST(RangeTexts, AreReadWhereTheyAreWhatIsWritten) {
   EXPECT_TRUE(parseRanges("shape ranges 0+1", ranges, shape)) << "a scalar";
 }
 
+bool isRead(const Manifest& manifest) {
+  Manifest read;
+  return parseManifest(toJson(manifest), "m", read) && read == manifest;
+}
+
 TEST(Manifests, OfShardsHaveFormat3) {
   Manifest manifest;
   manifest.replicas = {2, 1};
@@ -315,10 +320,6 @@ TEST(Manifests, OfShardsHaveFormat3) {
                              Shard{ShardKind::optimizer, 0, 0, {}, 0}, Shard{ShardKind::optimizer, 0, 1, {}, 0},
                              Shard{ShardKind::weights, 1, 0, {}, 0}, Shard{ShardKind::optimizer, 1, 0, {}, 0}})
     manifest.shards.push_back(shard);
-  const auto isRead = [](const Manifest& m) {
-    Manifest read;
-    return parseManifest(toJson(m), "m", read) && read == m;
-  };
   EXPECT_TRUE(isRead(manifest));
   EXPECT_NE(toJson(manifest).find("\"format\": 3"), std::string::npos);
   EXPECT_EQ(fileOf(manifest.shards[1]), "stage0.replica1.safetensors");
@@ -345,10 +346,6 @@ TEST(Manifests, OfTeamsHaveFormat2) {
                              Shard{ShardKind::state, 0, 1, {}, 0}, Shard{ShardKind::state, 0, 1, {}, 1},
                              Shard{ShardKind::weights, 1, 0, {}, 0}, Shard{ShardKind::optimizer, 1, 0, {}, 0}})
     manifest.shards.push_back(shard);
-  const auto isRead = [](const Manifest& m) {
-    Manifest read;
-    return parseManifest(toJson(m), "m", read) && read == m;
-  };
   EXPECT_TRUE(isRead(manifest));
   EXPECT_NE(toJson(manifest).find("\"format\": 2"), std::string::npos);
   EXPECT_EQ(fileOf(manifest.shards[1]), "stage0.member1.safetensors");

@@ -14,6 +14,7 @@
 #include <filesystem>
 #include <fstream>
 #include <gtest/gtest.h>
+#include <map>
 #include <sstream>
 #include <string>
 #include <unistd.h>
@@ -121,4 +122,35 @@ inline int runIn(const RunFolder& folder, std::vector<std::string> flags) {
   for (std::string& flag : flags) arguments.push_back(flag.data());
   const std::vector<const pdcrt::Stage*> stages = linear::linearStages(static_cast<int>(folder.schedule.stages.size()));
   return pdcrt::run(static_cast<int>(arguments.size()), arguments.data(), stages);
+}
+
+/// How a run ended, and what it said.
+struct Outcome {
+  int code;
+  std::string out, errors;
+};
+
+inline Outcome outcomeOf(const RunFolder& folder, const std::vector<std::string>& flags) {
+  testing::internal::CaptureStdout();
+  testing::internal::CaptureStderr();
+  const int code = runIn(folder, flags);
+  return {code, testing::internal::GetCapturedStdout(), testing::internal::GetCapturedStderr()};
+}
+
+/// On synthetic data, the same in every run.
+inline Outcome trainedOutcomeOf(const RunFolder& folder, std::vector<std::string> flags) {
+  flags.insert(flags.begin(), {"--data=synthetic", "--samples=1000", "--seed=7"});
+  return outcomeOf(folder, flags);
+}
+
+/// The files of a folder, by name.
+inline std::map<std::string, std::string> filesOf(const std::string& folder) {
+  std::map<std::string, std::string> files;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    std::ifstream file(entry.path());
+    std::ostringstream text;
+    text << file.rdbuf();
+    files[entry.path().filename()] = text.str();
+  }
+  return files;
 }

@@ -15,10 +15,6 @@
 #include <set>
 
 using namespace pdcrt;
-using testing::internal::CaptureStderr;
-using testing::internal::CaptureStdout;
-using testing::internal::GetCapturedStderr;
-using testing::internal::GetCapturedStdout;
 
 namespace {
 
@@ -28,34 +24,8 @@ const bool syncsNothing = [] {
   return true;
 }();
 
-struct Outcome {
-  int code;
-  std::string errors;
-};
-
-Outcome outcomeOf(const RunFolder& folder, std::vector<std::string> flags) {
-  flags.insert(flags.begin(), {"--data=synthetic", "--samples=1000", "--seed=7"});
-  CaptureStdout();
-  CaptureStderr();
-  const int code = runIn(folder, flags);
-  GetCapturedStdout();
-  return {code, GetCapturedStderr()};
-}
-
 bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
-}
-
-/// The files of a folder, by name.
-std::map<std::string, std::string> filesOf(const std::string& folder) {
-  std::map<std::string, std::string> files;
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-    std::ifstream file(entry.path());
-    std::ostringstream text;
-    text << file.rdbuf();
-    files[entry.path().filename()] = text.str();
-  }
-  return files;
 }
 
 std::vector<std::int64_t> complete(const std::string& directory) {
@@ -122,7 +92,8 @@ std::string nameOfPlan(const testing::TestParamInfo<Plan>& test) {
 // The pipeline does not drain for a checkpoint, and yet it holds what a run of that length leaves behind.
 TEST_P(Plans, ACheckpointIsWhatARunOfItsLengthLeaves) {
   const std::int64_t length = 96;
-  Outcome run = outcomeOf(folder, {steps(length), "--checkpoint-dir", in("all"), "--checkpoint-every=2", "--keep=100"});
+  Outcome run =
+      trainedOutcomeOf(folder, {steps(length), "--checkpoint-dir", in("all"), "--checkpoint-every=2", "--keep=100"});
   ASSERT_EQ(run.code, 0) << run.errors;
   const std::int64_t interval =
       checkpointInterval(folder.schedule, 2 * std::max<std::int64_t>(1, GetParam().microbatches));
@@ -133,7 +104,7 @@ TEST_P(Plans, ACheckpointIsWhatARunOfItsLengthLeaves) {
   ASSERT_GE(expected.size(), 4u);
   for (std::int64_t at : expected) {
     const std::string one = in("one" + std::to_string(at));
-    run = outcomeOf(folder, {steps(at), "--checkpoint-dir", one, "--export-weights", one + "-weights"});
+    run = trainedOutcomeOf(folder, {steps(at), "--checkpoint-dir", one, "--export-weights", one + "-weights"});
     ASSERT_EQ(run.code, 0) << run.errors;
     EXPECT_TRUE(filesOf(checkpointFolder(in("all"), at)) == filesOf(checkpointFolder(one, at))) << at;
     // The parameters are those that the run exports.
@@ -157,10 +128,10 @@ TEST_P(Plans, ACheckpointIsWhatARunOfItsLengthLeaves) {
 TEST_P(Plans, AResumedRunIsTheUndisturbedOneWhereTheScheduleFlushes) {
   if (GetParam().microbatches == 0) GTEST_SKIP() << "this schedule does not flush";
   const std::int64_t length = 48, at = periodMinibatches(folder.schedule) * 3;
-  ASSERT_EQ(outcomeOf(folder, {steps(length), "--export-weights", in("whole")}).code, 0);
-  ASSERT_EQ(outcomeOf(folder, {steps(at), "--checkpoint-dir", in("c")}).code, 0);
-  const Outcome run =
-      outcomeOf(folder, {steps(length), "--checkpoint-dir", in("c"), "--resume", "--export-weights", in("resumed")});
+  ASSERT_EQ(trainedOutcomeOf(folder, {steps(length), "--export-weights", in("whole")}).code, 0);
+  ASSERT_EQ(trainedOutcomeOf(folder, {steps(at), "--checkpoint-dir", in("c")}).code, 0);
+  const Outcome run = trainedOutcomeOf(
+      folder, {steps(length), "--checkpoint-dir", in("c"), "--resume", "--export-weights", in("resumed")});
   ASSERT_EQ(run.code, 0) << run.errors;
   EXPECT_TRUE(
       contains(run.errors, "note: going on from the checkpoint after " + std::to_string(at) + " of 48 minibatches"))
@@ -173,13 +144,13 @@ TEST_P(Plans, AnEvaluationOnTheWayIsAsARunThatEndsThere) {
   const std::int64_t step = std::max<std::int64_t>(1, GetParam().microbatches);
   const std::int64_t apart = periodMinibatches(folder.schedule), length = (3 * apart + apart / 2) / step * step;
   for (std::int64_t at = apart; at < length + apart; at += apart) {
-    const Outcome run = outcomeOf(folder, {steps(std::min(at, length)), "--checkpoint-dir", in("c"), "--keep=9",
-                                           "--resume", "--export-weights", in("resumed")});
+    const Outcome run = trainedOutcomeOf(folder, {steps(std::min(at, length)), "--checkpoint-dir", in("c"), "--keep=9",
+                                                  "--resume", "--export-weights", in("resumed")});
     ASSERT_EQ(run.code, 0) << run.errors;
   }
-  const Outcome run = outcomeOf(folder, {steps(length), "--eval=synthetic", "--eval-every=1", "--checkpoint-dir",
-                                         in("evaluated"), "--keep=9", "--checkpoint-every=1", "--metrics",
-                                         in("m.jsonl"), "--export-weights", in("weights")});
+  const Outcome run = trainedOutcomeOf(folder, {steps(length), "--eval=synthetic", "--eval-every=1", "--checkpoint-dir",
+                                                in("evaluated"), "--keep=9", "--checkpoint-every=1", "--metrics",
+                                                in("m.jsonl"), "--export-weights", in("weights")});
   ASSERT_EQ(run.code, 0) << run.errors;
   std::map<std::string, std::string> weights = filesOf(in("weights"));
   weights.erase("initial.safetensors"); // of a run that begins
@@ -199,16 +170,16 @@ TEST_P(Plans, AnEvaluationOnTheWayIsAsARunThatEndsThere) {
 // Under the others a resumed run is one that has drained at the checkpoint.
 TEST_P(Plans, AResumedRunIsOneThatHasDrained) {
   const std::int64_t length = 48, at = periodMinibatches(folder.schedule) * 3;
-  ASSERT_EQ(outcomeOf(folder, {steps(length), "--checkpoint-dir", in("c"), "--keep=100", "--checkpoint-every",
-                               std::to_string(at / std::max<std::int64_t>(1, GetParam().microbatches))})
+  ASSERT_EQ(trainedOutcomeOf(folder, {steps(length), "--checkpoint-dir", in("c"), "--keep=100", "--checkpoint-every",
+                                      std::to_string(at / std::max<std::int64_t>(1, GetParam().microbatches))})
                 .code,
             0);
   const std::int64_t from = complete(in("c")).front();
   ASSERT_LT(from, length);
   for (const CheckpointEntry& entry : listCheckpoints(in("c")))
     if (entry.minibatches > from) removeCheckpoint(in("c"), entry.minibatches);
-  const Outcome run =
-      outcomeOf(folder, {steps(length), "--checkpoint-dir", in("c"), "--resume", "--export-weights", in("resumed")});
+  const Outcome run = trainedOutcomeOf(
+      folder, {steps(length), "--checkpoint-dir", in("c"), "--resume", "--export-weights", in("resumed")});
   ASSERT_EQ(run.code, 0) << run.errors;
 
   ThreadRun drained;
@@ -248,7 +219,7 @@ struct Fixture : testing::Test {
   std::string directory = folder.path + "/c";
   Outcome run(std::vector<std::string> more = {}) {
     more.insert(more.begin(), {"--steps=6", "--checkpoint-every=2", "--checkpoint-dir", directory});
-    return outcomeOf(folder, more);
+    return trainedOutcomeOf(folder, more);
   }
   void damage(std::int64_t minibatches, const std::string& file) const {
     const std::string path = checkpointFolder(directory, minibatches) + "/" + file;
@@ -325,7 +296,7 @@ TEST_F(Checkpoints, ARunThatDoesNotContinueItIsRefused) {
 }
 
 TEST_F(Checkpoints, AFolderIsNeeded) {
-  const Outcome none = outcomeOf(folder, {"--steps=2", "--resume"});
+  const Outcome none = trainedOutcomeOf(folder, {"--steps=2", "--resume"});
   EXPECT_EQ(none.code, 2);
   EXPECT_TRUE(contains(none.errors, "--resume needs a folder\nhelp: name that of the checkpoints")) << none.errors;
 }
@@ -336,7 +307,7 @@ TEST_F(Checkpoints, ASignalLeavesOne) {
     std::this_thread::sleep_for(std::chrono::milliseconds(200));
     ::kill(::getpid(), SIGTERM);
   });
-  const Outcome stopped = outcomeOf(folder, {"--steps=100000", "--checkpoint-dir", directory});
+  const Outcome stopped = trainedOutcomeOf(folder, {"--steps=100000", "--checkpoint-dir", directory});
   killer.join();
   linear::forwardTime = std::chrono::microseconds(0);
   EXPECT_EQ(stopped.code, 75) << stopped.errors;

@@ -18,18 +18,10 @@ Schedule merged(const Schedule& apart) {
   return MergedSchedule::of(apart, merge);
 }
 
-struct Outcome {
-  int code;
-  std::string out, errors;
-};
-
 Outcome outcomeOf(const RunFolder& folder, const std::string& results) {
-  testing::internal::CaptureStdout();
-  testing::internal::CaptureStderr();
   const std::string in = folder.path + "/" + results;
-  const int code = runIn(folder, {"--data", folder.path + "/data", "--eval", folder.path + "/data", "--metrics",
-                                  in + ".jsonl", "--trace", in + ".json", "--export-weights", in, "--threads"});
-  return {code, testing::internal::GetCapturedStdout(), testing::internal::GetCapturedStderr()};
+  return outcomeOf(folder, {"--data", folder.path + "/data", "--eval", folder.path + "/data", "--metrics",
+                            in + ".jsonl", "--trace", in + ".json", "--export-weights", in, "--threads"});
 }
 
 class HostedStages : public testing::Test {

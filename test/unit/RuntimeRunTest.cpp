@@ -9,24 +9,8 @@
 #include <nlohmann/json.hpp>
 
 using namespace pdcrt;
-using testing::internal::CaptureStderr;
-using testing::internal::CaptureStdout;
-using testing::internal::GetCapturedStderr;
-using testing::internal::GetCapturedStdout;
 
 namespace {
-
-struct Outcome {
-  int code;
-  std::string out, errors;
-};
-
-Outcome outcomeOf(const RunFolder& folder, const std::vector<std::string>& flags) {
-  CaptureStdout();
-  CaptureStderr();
-  const int code = runIn(folder, flags);
-  return {code, GetCapturedStdout(), GetCapturedStderr()};
-}
 
 bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;

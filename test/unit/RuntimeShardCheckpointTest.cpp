@@ -4,40 +4,9 @@
 
 #include "pdcrt/Checkpoint.h"
 
-#include <map>
-
 using namespace pdcrt;
-using testing::internal::CaptureStderr;
-using testing::internal::CaptureStdout;
-using testing::internal::GetCapturedStderr;
-using testing::internal::GetCapturedStdout;
 
 namespace {
-
-struct Outcome {
-  int code;
-  std::string errors;
-};
-
-Outcome outcomeOf(const RunFolder& folder, std::vector<std::string> flags) {
-  flags.insert(flags.begin(), {"--data=synthetic", "--samples=1000", "--seed=7"});
-  CaptureStdout();
-  CaptureStderr();
-  const int code = runIn(folder, flags);
-  GetCapturedStdout();
-  return {code, GetCapturedStderr()};
-}
-
-std::map<std::string, std::string> filesOf(const std::string& folder) {
-  std::map<std::string, std::string> files;
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-    std::ifstream file(entry.path());
-    std::ostringstream text;
-    text << file.rdbuf();
-    files[entry.path().filename()] = text.str();
-  }
-  return files;
-}
 
 struct Plan {
   const char* name;
@@ -73,7 +42,7 @@ TEST(ShardedCheckpoints, AreResumedAsWholeOnesAre) {
     folder.write("training.json", toJson(folder.training));
     const auto use = [&](const Plan& plan, bool divides) { folder.use(scheduleOf(plan, divides)); };
     use(first, isSharded);
-    Outcome run = outcomeOf(folder, {"--steps=4", "--checkpoint-dir", folder.path + "/c"});
+    Outcome run = trainedOutcomeOf(folder, {"--steps=4", "--checkpoint-dir", folder.path + "/c"});
     ASSERT_EQ(run.code, 0) << run.errors;
     Manifest manifest;
     ASSERT_TRUE(readManifest(folder.path + "/c", 24, manifest));
@@ -82,7 +51,8 @@ TEST(ShardedCheckpoints, AreResumedAsWholeOnesAre) {
       use(plan, plan.sharded);
       const std::string copy = folder.path + "/" + plan.name;
       std::filesystem::copy(folder.path + "/c", copy, std::filesystem::copy_options::recursive);
-      run = outcomeOf(folder, {"--steps=8", "--resume", "--checkpoint-dir", copy, "--export-weights", copy + "-w"});
+      run = trainedOutcomeOf(folder,
+                             {"--steps=8", "--resume", "--checkpoint-dir", copy, "--export-weights", copy + "-w"});
       ASSERT_EQ(run.code, 0) << run.errors;
       exported.push_back(filesOf(copy + "-w"));
       EXPECT_EQ(exported.back().size(), 2u) << "whole";
@@ -96,10 +66,10 @@ TEST(ShardedCheckpoints, AreResumedAsWholeOnesAre) {
 TEST(ShardedCheckpoints, WithoutAReplicasFileAreRefused) {
   RunFolder folder({2, 1}, {2, 0}, 4);
   folder.use(scheduleOf({"", {2, 1}, {2, 0}, 4}, true));
-  ASSERT_EQ(outcomeOf(folder, {"--steps=4", "--checkpoint-dir", folder.path + "/c"}).code, 0);
+  ASSERT_EQ(trainedOutcomeOf(folder, {"--steps=4", "--checkpoint-dir", folder.path + "/c"}).code, 0);
   const std::string file = checkpointFolder(folder.path + "/c", 16) + "/stage0.optimizer.replica1.safetensors";
   ASSERT_TRUE(std::filesystem::remove(file));
-  const Outcome run = outcomeOf(folder, {"--steps=8", "--resume", "--checkpoint-dir", folder.path + "/c"});
+  const Outcome run = trainedOutcomeOf(folder, {"--steps=8", "--resume", "--checkpoint-dir", folder.path + "/c"});
   EXPECT_EQ(run.code, 65);
   EXPECT_NE(run.errors.find("stage0.optimizer.replica1.safetensors"), std::string::npos) << run.errors;
 }

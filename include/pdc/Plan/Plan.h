@@ -66,7 +66,7 @@ struct PlanStage {
   double unhiddenSyncMs() const {
     return buckets.empty() && exposedSyncMs == 0 ? std::max(0.0, allReduceMs - allReduceCoreMs) : exposedSyncMs;
   }
-  /// Of sharded replicas: the all-gather of what they have updated.
+  /// The all-gather of what sharded replicas have updated.
   double gatherMs() const { return std::max(0.0, allReduceMs - allReduceCoreMs) / 2; }
   /// Sets e_s as the other times and the buckets say. These become final in the backward, or in its second half where
   /// the schedule splits it.

@@ -10,8 +10,8 @@ namespace pdc::ops {
 /// is what keys go through on their way to attention's scores.
 Value* withLastAxesSwapped(const Value* operand, Builder& b);
 
-/// Of `reshaped`, a reshape: x with its last two axes swapped, where the axes before them were made one, or others,
-/// only for the time of that transpose. Null where it is something else.
+/// The transpose of the last two axes of x that ends with the reshape `reshaped`, where the axes before them were
+/// merged or divided around the transpose only. Null where `reshaped` is something else.
 Value* swappedInGroups(const Operation& reshaped, Builder& b);
 
 } // namespace pdc::ops

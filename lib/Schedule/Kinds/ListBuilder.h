@@ -31,8 +31,8 @@ public:
   /// The two parts of backward(): input gradients, which are sent; weight gradients, after which buffers are free.
   void backwardInput(std::vector<pdcrt::Action>& list, std::int64_t j) const;
   void backwardWeight(std::vector<pdcrt::Action>& list, std::int64_t j) const;
-  /// Of a stage with sharded weights: starts to gather them for another sweep, which the next computation awaits; and
-  /// gives them up.
+  /// Starts to gather the sharded weights of a stage for another sweep, which the next computation awaits; gives
+  /// the weights up.
   void unshard(std::vector<pdcrt::Action>& list) const;
   void reshard(std::vector<pdcrt::Action>& list) const;
   /// Gives up what is gathered.

@@ -190,7 +190,7 @@ struct Schedule {
   /// The stage whose versions the index of an action counts: its own, or the owner of shared parameters.
   int versionedStage(const Action& action) const;
 
-  /// Of an action that isVersioned: how many of its kind one update has, and the version of that update.
+  /// How many actions of the kind of `action`, which isVersioned, one update has, and the version of that update.
   std::int64_t perUpdate(const Action& action) const;
   std::int64_t versionOf(const Action& action) const { return (action.index - 1) / perUpdate(action) + 1; }
 

@@ -29,8 +29,8 @@ struct ShardedParameter {
   std::int64_t unit = squaresBlock;
 };
 
-/// Of a parameter with so many elements. Where it lies in blocks (FilterBlocks.h), it has `outputs`, and a unit is
-/// whole blocks of them, too: these are neighbours in files as well. 0: it does not.
+/// The units of a parameter. `outputs`: of one that lies in blocks (FilterBlocks.h), else 0. Units are whole blocks of
+/// outputs there, which are neighbours in files, too.
 ShardedParameter shardedParameter(int row, std::int64_t elements, std::int64_t outputs);
 std::vector<ShardedParameter> shardedParameters(std::span<const ParameterRow> rows);
 
