@@ -82,24 +82,35 @@ void pdc::addTeamTimes(CostGraph& cost, const Graph& graph, const Profile& profi
   };
   // What has been computed so far in each part of the program, and when the starts came.
   std::array<double, phases> computedMs = {};
-  std::map<const Value*, double> startedMs;
+  struct Sent {
+    double firstMs = 0, lastMs = 0; ///< when the first part was there, and when the last one was
+    std::int64_t parts = 1;
+  };
+  std::map<const Value*, Sent> sent; // by what arrives meanwhile
   for (const auto& operation : graph.operations()) {
     if (operation->group < 0) continue;
     double& now = computedMs[static_cast<std::size_t>(partOf(operation->phase))];
     if (operation->def().kind != OpKind::collective) {
-      now += scales.of(*operation) * estimatedMs(*operation, device);
+      const double ms = scales.of(*operation) * estimatedMs(*operation, device);
+      now += ms;
+      const std::int64_t parts = partsOf(*operation);
+      if (const Operation* const start = parts > 1 ? startThatSends(*operation->result(0)) : nullptr)
+        sent[start->result()] = {.firstMs = now - ms + ms / static_cast<double>(parts), .parts = parts};
       continue;
     }
-    if (operation->def().split.half == CollectiveHalf::start) startedMs[operation->result()] = now;
+    if (operation->def().split.half == CollectiveHalf::start)
+      sent.try_emplace(operation->result(), Sent{.firstMs = now}).first->second.lastMs = now;
     const auto bytes = static_cast<double>(bytesSentOverTeam(*operation));
     if (bytes == 0) continue;
-    double hiddenMs = 0;
-    if (operation->def().split.half == CollectiveHalf::finish)
-      if (const auto start = startedMs.find(operation->operand(1)); start != startedMs.end())
-        hiddenMs = now - start->second;
     const double linkMs =
         1e3 * (stepsOf(operation->def().split.forms(*operation)) * link.latencyS + bytes / link.bandwidthBytesPerS);
-    const double ms = std::max(0.0, linkMs - hiddenMs) + 1e3 * 2 * bytes * device.coreSPerByte;
+    double waitedMs = linkMs;
+    if (operation->def().split.half == CollectiveHalf::finish)
+      if (const auto it = sent.find(operation->operand(1)); it != sent.end()) {
+        const auto& [firstMs, lastMs, parts] = it->second;
+        waitedMs = std::max({0.0, firstMs + linkMs - now, lastMs + linkMs / static_cast<double>(parts) - now});
+      }
+    const double ms = waitedMs + 1e3 * 2 * bytes * device.coreSPerByte;
     CostNode& node = cost.nodes[static_cast<std::size_t>(operation->group)];
     timeOf(node, operation->phase) += ms;
     (operation->phase == Phase::forward ? node.forwardTeamMs : node.backwardTeamMs) += ms;

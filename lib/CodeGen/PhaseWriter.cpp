@@ -123,6 +123,7 @@ Status PhaseWriter::writePhase(ProgramPhase phase) {
     if (together.size() > 1) {
       calls += convertAll(together, memory);
     } else {
+      calls += follower(operation, memory);
       Expected<std::string> line = call(operation, memory);
       if (!line) return failure;
       calls += "  // " + commentOn(operation) + "\n  " + wrapped(*line, 2, 6) + "\n";
@@ -205,6 +206,16 @@ Expected<std::string> PhaseWriter::call(const Operation& operation, const GraphM
   std::string text = callee + "(";
   for (std::size_t a = 0; a < arguments.size(); ++a) text += (a ? ", " : "") + arguments[a];
   return text + ");";
+}
+
+/// Before an operation whose result is sent in parts, while others are made: who sends them.
+std::string PhaseWriter::follower(const Operation& operation, const GraphMemory& memory) {
+  const auto found = memory.followed.find(&operation);
+  if (found == memory.followed.end()) return {};
+  const Operation& sender = *found->second;
+  return "  // Parts of the next result are sent while others are made\n  k." +
+         kernelMember(sender, sender.def().kernel.use(sender), 0) + ".follow(q, " +
+         names_.reference(memory, sender.operand(0)) + ", " + names_.reference(memory, sender.result()) + ");\n";
 }
 
 /// One call of pdcrt::convertAll for several conversions.

@@ -43,6 +43,7 @@ public:
 private:
   Status writePhase(ProgramPhase phase);
   Expected<std::string> call(const Operation& operation, const GraphMemory& memory);
+  std::string follower(const Operation& operation, const GraphMemory& memory);
   std::string convertAll(std::span<const Operation* const> conversions, const GraphMemory& memory);
   std::string kernelMember(const Operation& operation, const KernelUse& use, std::int64_t workspaceBytes);
   static std::string streamWith(const Buffer& workspace);

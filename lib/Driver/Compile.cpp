@@ -288,8 +288,9 @@ Status Compilation::divideStages() {
   if (options_.split.isNone()) return success;
   PassContext passContext = context();
   std::vector<SplitClass> classes;
-  if (!divideOverTeam(passContext, options_.split, classes) || !run({{.argument = "hide-collectives", .options = {}}}))
-    return failure;
+  PipelineStep hide{.argument = "hide-collectives", .options = {}};
+  if (options_.target == Target::cpu) hide.options["parts"] = "";
+  if (!divideOverTeam(passContext, options_.split, classes) || !run({hide})) return failure;
   if (options_.explain) out_ << "split " << toText(options_.split) << ":\n" << toText(classes);
   return success;
 }

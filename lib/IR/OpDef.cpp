@@ -129,6 +129,16 @@ static std::string contradictionIn(const OpDef& def) {
   return "";
 }
 
+std::int64_t pdc::partsOf(const Operation& operation) {
+  return operation.attributes.has(partsAttribute) ? operation.attributes.getInt(partsAttribute) : 1;
+}
+
+const Operation* pdc::startThatSends(const Value& value) {
+  for (const Operation* user : value.users())
+    if (user->def().split.half == CollectiveHalf::start) return user;
+  return nullptr;
+}
+
 void OpRegistry::add(OpDef def) {
   std::string problem = contradictionIn(def);
   if (problem.empty() && find(def.name)) problem = "there are two ops of this name";

@@ -54,6 +54,7 @@ Expected<MemoryPlan> MemoryPlanner::run() {
     if (memory == &plan_.training) timeEarlyUpdates();
     findReplacements(*memory);
     if (!addWorkspaces(*memory)) return failure;
+    followMakers(*memory);
     placeTemporaries(*memory);
   }
   countLiveBytes();

@@ -190,6 +190,25 @@ static std::int64_t aliveAcross(const GraphMemory& memory, int position) {
   return bytes;
 }
 
+/// What others send may arrive while a kernel makes what this member sends, where the bytes for it are free: time is
+/// not bought with memory.
+void MemoryPlanner::followMakers(GraphMemory& memory) {
+  std::vector<std::int64_t> live = liveBytes(memory);
+  const std::int64_t peak = *std::max_element(live.begin(), live.end());
+  for (const Operation* operation : memory.timeline.operations) {
+    const Operation* const sender =
+        operation->def().kernel.use ? operation->def().kernel.use(*operation).sender : nullptr;
+    if (!sender) continue;
+    Buffer& arriving = memory.buffers[memory.index.at(sender->result())];
+    const int from = memory.timeline.positions.at(operation);
+    const auto begin = live.begin() + from, end = live.begin() + arriving.first;
+    if (std::any_of(begin, end, [&](std::int64_t bytes) { return bytes + arriving.bytes > peak; })) continue;
+    std::for_each(begin, end, [&](std::int64_t& bytes) { bytes += arriving.bytes; });
+    arriving.first = from;
+    memory.followed.emplace(operation, sender);
+  }
+}
+
 void MemoryPlanner::countLiveBytes() {
   const Timeline& timeline = plan_.training.timeline;
   const std::vector<std::int64_t> training = liveBytes(plan_.training);

@@ -63,6 +63,7 @@ private:
   void timeEarlyUpdates();
   void findReplacements(GraphMemory& memory);
   Status addWorkspaces(GraphMemory& memory);
+  void followMakers(GraphMemory& memory);
   void placeTemporaries(GraphMemory& memory);
   void countLiveBytes();
 

@@ -14,7 +14,7 @@ namespace {
 
 const std::vector<AttributeDef> attributes = {
     boolean("transposed", false, "whether W is [outputs, inputs], as in PyTorch, and not [inputs, outputs]"),
-    linearAlgorithms()};
+    integer(partsAttribute, 1, "in how many parts, of equally many rows, Y and dX are made"), linearAlgorithms()};
 
 /// Of the gradient of the weights.
 std::vector<AttributeDef> gradientAttributes() {
@@ -50,6 +50,14 @@ pdcrt::Linear::Options optionsOf(const Operation& op, Sizes sizes, bool bias) {
           .element = operandType(op, 0).element,
           .wideGradient = op.attributes.getOr("wide", false),
           .algorithms = *linearAlgorithmsOf(op.attributes)};
+}
+
+/// Of what makes Y or dX, perhaps in parts that are sent at once.
+KernelUse kernelOfRows(const Operation& op, const char* method, pdcrt::Linear::Options options) {
+  options.parts = static_cast<int>(partsOf(op));
+  KernelUse use = kernelUse<pdcrt::Linear>("Linear", method, options);
+  if (options.parts > 1) use.sender = startThatSends(*op.result(0));
+  return use;
 }
 
 /// Where W[input, output] lies.
@@ -95,9 +103,17 @@ Status requireAlgorithms(const InferContext& c, const char* op) {
                    << "with sums only the last";
 }
 
+/// Reports a number of parts that does not divide the rows of operand 0.
+Status requireParts(const InferContext& c, const char* op) {
+  const std::int64_t parts = c.attributes.getInt(partsAttribute), rows = rowsOf(c.operand(0));
+  if (parts >= 1 && rows % parts == 0) return success;
+  return c.error() << "'" << op << "' op makes " << rows << " rows in " << parts << " parts";
+}
+
 /// The axis of W along which it meets the last axis of operand 0 must agree with it.
 Expected<std::int64_t> otherSize(const InferContext& c, const char* op, bool meetsRows) {
   if (!requireFloat(c, op, 0, 1) || !requireFloat(c, op, 1, 2, 2) || !requireAlgorithms(c, op)) return failure;
+  if (!requireParts(c, op)) return failure;
   const std::size_t meeting = meetsRows != c.attributes.get<bool>("transposed") ? 0 : 1;
   const Type &x = c.operand(0), &w = c.operand(1);
   if (w.element != x.element || w.shape[meeting] != lastOf(x))
@@ -291,7 +307,7 @@ OpDef linearDef() {
       .cost = [](const Operation& op) { return cost(op, sizesOfForward(op)); },
       .gradient = gradient,
       .kernel = {
-          .use = [](const Operation& op) { return kernelUse<pdcrt::Linear>("Linear", "forward", forwardOptions(op)); },
+          .use = [](const Operation& op) { return kernelOfRows(op, "forward", forwardOptions(op)); },
           .alternatives = [](const Operation& op,
                              Target target) { return linearAlternatives(forwardOptions(op), "forward", target); }},
       .rewrites = {.raise = raiseLinear,
@@ -339,10 +355,7 @@ OpDef linearInputGradientDef() {
       .infer = inferInputGradient,
       .precision = PrecisionClass::preferLow,
       .cost = [](const Operation& op) { return cost(op, sizesOfInputGradient(op)); },
-      .kernel = {.use =
-                     [](const Operation& op) {
-                       return kernelUse<pdcrt::Linear>("Linear", "inputGradient", inputGradientOptions(op));
-                     },
+      .kernel = {.use = [](const Operation& op) { return kernelOfRows(op, "inputGradient", inputGradientOptions(op)); },
                  .alternatives =
                      [](const Operation& op, Target target) {
                        return linearAlternatives(inputGradientOptions(op), "inputGradient", target);

@@ -84,6 +84,10 @@ private:
       const OpKind kind = operation->def().kind;
       const bool here = phase == ProgramPhase::evaluate || plan_.phaseOf(*operation) == phase;
       if (!here || kind == OpKind::view || kind == OpKind::constant) continue;
+      // What is sent while it is made arrives meanwhile.
+      const auto followed = memory.followed.find(operation.get());
+      const Value* const arriving = followed == memory.followed.end() ? nullptr : followed->second->result();
+      if (arriving) write(memory, arriving);
       for (const Value* operand : operation->operands())
         if (operand) read(memory, operand);
       for (const Value* result : operation->results())
@@ -98,6 +102,7 @@ private:
       for (const auto* values : {&operation->operands(), &operation->results()})
         for (const Value* value : *values)
           if (value && !value->parameter() && !replaced.contains(memory.find(value))) read(memory, value);
+      if (arriving) read(memory, arriving);
       copy(phase, operation.get(), memory);
       for (const EarlyUpdate& update : plan_.earlyUpdates)
         if (phase != ProgramPhase::evaluate && update.after == operation.get()) updateEarly(memory, update);

@@ -343,6 +343,55 @@ TEST(Team, ASecondStartBeforeTheFinishIsRefused) {
   }
 }
 
+/// Counts what is posted.
+struct Posts : Communicator {
+  using Communicator::Communicator;
+  void post(Work& work) override {
+    ++count;
+    Communicator::post(work);
+  }
+  int count = 0;
+};
+
+TEST(Team, PartsOfALargeSumAreSentWhileOthersAreMade) {
+  constexpr std::size_t all = 300'000;
+  const std::vector<Collective> collectives(
+      2, {.kind = Kind::allReduce, .combine = Combine::sum, .element = Element::f32, .elements = all});
+  const auto transports = makeThreadTransports(2);
+  std::vector<Floats> results(2);
+  const auto runMember = [&](int member) {
+    Posts communicator(*transports[static_cast<std::size_t>(member)]);
+    TeamWork team({.processes = {0, 1}, .self = member, .channel = 5}, collectives, communicator, nullptr);
+    const Floats made = random(all, member);
+    for (int round = 0; round < 2; ++round) {
+      Floats data(all, -1), arrived(all, -1);
+      Stream q;
+      communicator.count = 0;
+      team.follow(0, q, bytes(data), bytes(arrived));
+      EXPECT_EQ(communicator.count, 0) << "nothing is made";
+      std::copy_n(made.begin(), all / 2, data.begin());
+      q.made(data.data() + all / 2);
+      EXPECT_EQ(communicator.count, 2) << "of four pieces";
+      std::copy(made.begin() + all / 2, made.end(), data.begin() + all / 2);
+      team.start(0, q, bytes(data), bytes(arrived));
+      EXPECT_EQ(communicator.count, 4);
+      q.made(data.data() + all);
+      EXPECT_EQ(communicator.count, 4) << "the stream is told of other results";
+      EXPECT_THROW(team.start(0, q, bytes(data), bytes(arrived)), std::runtime_error);
+      EXPECT_THROW(team.follow(0, q, bytes(data), bytes(arrived)), std::runtime_error);
+      team.finish(0, q);
+      results[static_cast<std::size_t>(member)] = arrived;
+    }
+    communicator.stop();
+  };
+  std::thread other([&] { runMember(1); });
+  runMember(0);
+  other.join();
+  const Floats sums = expected(collectives[0], {random(all, 0), random(all, 1)}, 0);
+  EXPECT_EQ(results[0], sums);
+  EXPECT_EQ(results[1], sums);
+}
+
 TEST(Team, FinishThrowsWhereAMemberIsGone) {
   TeamThreads team(3, {{.kind = Kind::allReduce, .combine = Combine::sum, .element = Element::f32, .elements = 9}});
   team.run([&](Stream& q, int member) {

@@ -17,6 +17,7 @@ What each network has that a cut could get wrong:
                 before the layers, in another order
     bytes       a language model as GPT-2: two blocks of causal attention and two linear layers, a tied classifier of bytes; its
                 labels are the next tokens
+    long        two layers with 1,024 rows per batch of 4: a term of a team's sum that is sent while it is made
 
 The same name gives the same bytes. Needs the onnx package.
 """
@@ -178,6 +179,16 @@ def with_attention(net):
     return [net.loss("loss", net.linear("last", x, WIDTH, CLASSES))]
 
 
+def long(net):
+    x = net.op("Reshape", "columns", ["input", net.constant("columns.shape", numpy.array([0, WIDTH, 1]))])
+    x = net.op("Expand", "wide", [x, net.constant("wide.shape", numpy.array([1, 1, WIDTH * 32]))])
+    x = net.op("Reshape", "rows", [x, net.constant("rows.shape", numpy.array([0, WIDTH * 16, 32]))])
+    x = net.op("Tanh", "tanh0", [net.op("MatMul", "up", [x, net.weight("up.weight", 32, 256)])])
+    x = net.op("Tanh", "tanh1", [net.op("MatMul", "down", [x, net.weight("down.weight", 256, 128, spread=0.1)])])
+    x = net.op("ReduceMean", "mean", [x], axes=[1], keepdims=0)
+    return [net.loss("loss", net.linear("last", x, 128, CLASSES))]
+
+
 def words(net):
     x = net.op("Gather", "embedding", [net.weight("embedding.weight", WORDS, WIDTH), "input"])
     x = net.op("LayerNormalization", "norm", [x, net.weight("norm.scale", WIDTH, mean=1), net.weight("norm.bias", WIDTH)], axis=-1)
@@ -219,7 +230,7 @@ def bytes_model(net):
 # The place says which random numbers a network has: new ones come last.
 NETWORKS = {"batch-norm": batch_norm, "dropout": dropout, "skips": skips, "tied": tied, "two-losses": two_losses,
             "two-ways": two_ways, "wide": wide, "with-attention": with_attention, "words": words,
-            "large-filters": large_filters, "pooled": pooled, "relative": relative, "bytes": bytes_model}
+            "large-filters": large_filters, "pooled": pooled, "relative": relative, "bytes": bytes_model, "long": long}
 
 
 def main():

@@ -188,6 +188,14 @@ struct OpDef {
   OpFacts facts;
 };
 
+/// The integer attribute of ops that can make result 0 in parts, each with equally many rows of its axes before the
+/// last: in how many.
+inline constexpr const char* partsAttribute = "parts";
+/// 1 where the op has no such attribute.
+std::int64_t partsOf(const Operation& operation);
+/// The start of a collective that sends `value` to the members of a team; null: there is none.
+const Operation* startThatSends(const Value& value);
+
 /// Work of one execution of `operation`: nothing where its op moves and computes nothing, or does not know.
 Cost costOf(const Operation& operation);
 

@@ -36,6 +36,8 @@ struct KernelUse {
   /// takes one part in the result's place, and after all results what takes the parts. 0: there is none.
   std::string partsMethod = {};
   std::int64_t partBytes = 0;
+  /// On CPUs: the start of a collective that sends the first result while the method makes it; null: there is none.
+  const Operation* sender = nullptr;
   /// Constructs the class with the same options, so that `setup` learns the workspace.
   std::function<void(pdcrt::Setup& setup)> construct;
 };

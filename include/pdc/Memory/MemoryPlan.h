@@ -72,7 +72,9 @@ struct GraphMemory {
 
   std::unordered_map<const Value*, std::size_t> index;     ///< into buffers, views included
   std::unordered_map<const Operation*, Buffer> workspaces; ///< of kernel calls that need one
-  std::vector<Buffer> copied;                              ///< places in the slot that copies fill
+  /// Starts of collectives, by what makes the terms: parts of these are sent while others are made.
+  std::unordered_map<const Operation*, const Operation*> followed;
+  std::vector<Buffer> copied; ///< places in the slot that copies fill
 };
 
 /// Bytes that must be copied, because a value is needed at two places (an addition of two received values, for example,

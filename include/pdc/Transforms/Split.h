@@ -47,7 +47,8 @@ Status splitOverTeam(PassContext& context, const SplitOptions& options, std::vec
 Status verifySplit(const Graph& whole, const Graph& member, Diagnostics& diags);
 
 /// In graphs of teams: each collective that communicates becomes its start and its finish, and what does not need the
-/// result, of the same group and phase or of its weight gradients, stands between the two.
+/// result, of the same group and phase or of its weight gradients, stands between the two. With the option `parts`,
+/// operations that can make large terms of a sum in parts do (partsAttribute).
 Status hideCollectives(PassContext& context);
 
 } // namespace pdc

@@ -1,6 +1,9 @@
 // Between the start and the finish of a collective a member computes what does not need its result: the gradient of a
 // weight beside the sum of the gradients of its operand, as linear layers of Megatron-LM do, and gradients of weights
 // of the layers above that have no sum of their own. Only the order of operations changes, so no bit does.
+//
+// In a forward nothing is independent of a sum. There what makes its terms may make them in parts, each of which is
+// sent while the next one is made.
 #include "pdc/IR/OpDef.h"
 #include "pdc/Transforms/GraphUtilities.h"
 #include "pdc/Transforms/Split.h"
@@ -124,9 +127,35 @@ void finishLate(Graph& graph) {
   graph.reorder(order);
 }
 
+/// Into how many parts two members divide what `value` sends: some large ones, or 1.
+std::int64_t partsFor(const Type& value) {
+  // A part of fewer rows is multiplied more slowly, one of fewer bytes gains less than a message more costs.
+  constexpr std::int64_t most = 4, fewestRows = 128, fewestBytes = 128 << 10;
+  const std::int64_t rows = value.elements() / std::max<std::int64_t>(1, value.shape.back());
+  for (std::int64_t parts = most; parts > 1; --parts)
+    if (rows % parts == 0 && rows / parts >= fewestRows && value.bytes() / parts >= fewestBytes) return parts;
+  return 1;
+}
+
+/// Lets operations that can make in parts what is summed over two members. Of more members each adds one part of the
+/// sum, which crosses those.
+void sendInParts(Graph& graph) {
+  if (graph.team.members != 2) return;
+  for (const auto& operation : graph.operations()) {
+    const Value* made = operation->results().empty() ? nullptr : operation->results().front();
+    if (!made || !operation->attributes.has(partsAttribute) || made->type().element != ElementType::f32) continue;
+    const Operation* const start = startThatSends(*made);
+    if (!start || !runTogether(*operation, *start)) continue;
+    const Reformed reformed = start->def().split.forms(*start);
+    if (reformed.from.isPartial() && reformed.to.isWhole())
+      operation->attributes.set(partsAttribute, partsFor(made->type()));
+  }
+}
+
 } // namespace
 
 Status pdc::hideCollectives(PassContext& context) {
+  const bool inParts = context.options.contains("parts");
   for (const auto& graph : context.module.graphs) {
     if (graph->team.members < 2) continue;
     std::vector<Operation*> wholes;
@@ -136,6 +165,7 @@ Status pdc::hideCollectives(PassContext& context) {
       if (!divideInHalves(*graph, *whole, context)) return failure;
     putGradientsBehindStarts(*graph);
     finishLate(*graph);
+    if (inParts) sendInParts(*graph);
   }
   return success;
 }

@@ -40,7 +40,8 @@ void pdc::registerSplitPasses(PassRegistry& registry) {
                     "In graphs of teams a collective becomes `all_reduce_start`, which sends, and "
                     "`all_reduce_finish`, which waits. What does not need the result stands between them: of the same "
                     "group, the gradient of a weight beside the sum of the gradients of its operand; and the "
-                    "gradients of weights that were made since the collective before.",
-                .options = {},
+                    "gradients of weights that were made since the collective before. With `parts`, two members send "
+                    "the first rows of a product while the others are computed.",
+                .options = {{"parts", "make large terms of sums in parts, for programs for CPUs"}},
                 .run = hideCollectives});
 }

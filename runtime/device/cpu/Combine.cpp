@@ -1,4 +1,4 @@
-// device::combine on the CPU.
+// device::combine and addUp on the CPU.
 #include "pdcrt/Device.h"
 
 #include <algorithm>
@@ -28,21 +28,23 @@ struct Min {
 };
 
 /// Elements of T, computed with as `As`.
-template <class As, class T, class Two>
-void combineAs(T* result, std::span<const void* const> terms, std::int64_t count, Two two) {
-  // Blocks that stay in the first-level cache, so that each value is loaded once.
-  constexpr std::int64_t blockSize = 1024;
+template <class As, class T, class Term, class Two>
+void combineAs(T* result, std::span<const Term* const> terms, std::int64_t count, Two two) {
+  // Blocks that stay in registers: each value is loaded once, and loops of a fixed length become vector instructions.
+  constexpr std::int64_t blockSize = 16;
   As total[blockSize];
-  for (std::int64_t begin = 0; begin < count; begin += blockSize) {
-    const std::int64_t size = std::min(blockSize, count - begin);
+  const auto combineBlock = [&](std::int64_t begin, std::int64_t size) {
     const T* const head = static_cast<const T*>(terms[0]) + begin;
     for (std::int64_t i = 0; i < size; ++i) total[i] = static_cast<As>(head[i]);
-    for (const void* of : terms.subspan(1)) {
+    for (const Term* of : terms.subspan(1)) {
       const T* const term = static_cast<const T*>(of) + begin;
       for (std::int64_t i = 0; i < size; ++i) total[i] = two(total[i], static_cast<As>(term[i]));
     }
     for (std::int64_t i = 0; i < size; ++i) result[begin + i] = static_cast<T>(total[i]);
-  }
+  };
+  const std::int64_t whole = count / blockSize * blockSize;
+  for (std::int64_t begin = 0; begin < whole; begin += blockSize) combineBlock(begin, blockSize);
+  combineBlock(whole, count - whole);
 }
 
 template <class Two>
@@ -65,6 +67,10 @@ void device::combine(Stream&, Element element, Collective::Combine how, void* re
   case Collective::Combine::max: return combineWith(element, result, terms, count, Max());
   case Collective::Combine::min: return combineWith(element, result, terms, count, Min());
   }
+}
+
+void device::addUp(Stream&, float* sum, std::span<const float* const> terms, std::int64_t count) {
+  combineAs<float>(sum, terms, count, Sum());
 }
 
 } // namespace pdcrt

@@ -129,19 +129,6 @@ void zero(Stream&, void* to, std::size_t bytes) {
   std::memset(to, 0, bytes);
 }
 
-void addUp(Stream&, float* sum, std::span<const float* const> terms, std::int64_t count) {
-  // Blocks that stay in the first-level cache, so that each value is loaded once.
-  constexpr std::int64_t blockSize = 1024;
-  float total[blockSize];
-  for (std::int64_t begin = 0; begin < count; begin += blockSize) {
-    const std::int64_t size = std::min(blockSize, count - begin);
-    std::copy_n(terms[0] + begin, size, total);
-    for (const float* term : terms.subspan(1))
-      for (std::int64_t i = 0; i < size; ++i) total[i] += term[begin + i];
-    std::copy_n(total, size, sum + begin);
-  }
-}
-
 void divide(Stream&, float* values, float divisor, std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) values[i] /= divisor;
 }

@@ -2,7 +2,7 @@
 //
 // On the CPU a stream is a program counter: a call returns when its work is done. On a GPU it is a queue (native()). It
 // carries the workspace of the call that comes next, and tells an observer which fusion group runs, for profiles and
-// traces, and others which gradients are there.
+// traces, and others which gradients are there, and how much of a result.
 #pragma once
 
 #include "pdcrt/Team.h"
@@ -39,6 +39,13 @@ class BucketTaker {
 public:
   virtual ~BucketTaker() = default;
   virtual void take(int bucket) = 0;
+};
+
+/// Told while a kernel makes its result from the first element on: what lies before `end` is final.
+class ResultTaker {
+public:
+  virtual ~ResultTaker() = default;
+  virtual void take(const std::byte* end) = 0;
 };
 
 class Stream {
@@ -84,6 +91,12 @@ public:
   }
   void giveBucketsTo(BucketTaker* taker) { bucketTaker_ = taker; }
 
+  /// Of the result that the running kernel makes in parts, what lies before `end` is final.
+  void made(const void* end) {
+    if (resultTaker_) resultTaker_->take(static_cast<const std::byte*>(end));
+  }
+  void giveResultTo(ResultTaker* taker) { resultTaker_ = taker; }
+
   /// The team whose member runs the calls; null: it is alone.
   void join(Team* team) { team_ = team; }
   Team* team() const { return team_; }
@@ -97,6 +110,7 @@ private:
   GroupObserver* observer_ = nullptr;
   GradientTaker* taker_ = nullptr;
   BucketTaker* bucketTaker_ = nullptr;
+  ResultTaker* resultTaker_ = nullptr;
   Team* team_ = nullptr;
 };
 

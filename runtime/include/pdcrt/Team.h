@@ -66,6 +66,9 @@ public:
   virtual int member() const = 0;  ///< 0 … members() - 1
   virtual int members() const = 0; ///< at least 1
 
+  /// Before a kernel that makes `data` in parts (Stream::made): what is final may be sent at once. start() follows,
+  /// with the same memory, which is the team's from here on.
+  virtual void follow(int /*collective*/, Stream&, const std::byte* /*data*/, std::byte* /*arrived*/) {}
   /// Begins collective `collective` when the stream has come here. Until finish() its memory is the team's: `data` must
   /// not change, `arrived` (arrivedElements()) must not be read. One that has been started must be finished before it
   /// is started again; several may be under way.

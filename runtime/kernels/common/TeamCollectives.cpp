@@ -122,6 +122,10 @@ std::int64_t TeamReduce::arriving(const Options& o) {
   return reduction(o).arrivedElements(o.members);
 }
 
+void TeamReduce::beginWith(Stream& q, const void* x, void* arrived) const {
+  q.team()->follow(collective_, q, bytes(x), bytes(arrived));
+}
+
 void TeamReduce::begin(Stream& q, const void* x, void* arrived) const {
   q.team()->start(collective_, q, bytes(x), bytes(arrived));
 }

@@ -49,6 +49,17 @@ struct Linear::Impl {
   Product forward, inputGradient, weightGradient;
   LiveRows live;       ///< of the library's gradients
   Reduce biasGradient; ///< sums over the rows
+
+  /// y or dx, `columns` wide, from a, `depth` wide.
+  void runInParts(const Product& product, Stream& q, const float* a, std::int64_t depth, const float* w, float* c,
+                  std::int64_t columns, const float* bias = nullptr) const {
+    const std::int64_t rows = options.rows / options.parts;
+    for (int part = 0; part < options.parts; ++part) {
+      float* const result = c + part * rows * columns;
+      product.run(q, a + part * rows * depth, w, result, bias);
+      q.made(result + rows * columns);
+    }
+  }
 };
 
 Linear::Linear(Setup& setup, const Options& o)
@@ -66,6 +77,9 @@ Linear::Linear(Setup& setup, const Options& o)
            std::to_string(o.outputs) + " outputs: ";
   };
   if (o.rows < 1 || o.inputs < 1 || o.outputs < 1) throw std::runtime_error(what() + "sizes must be positive");
+  if (o.parts < 1 || o.rows % o.parts != 0)
+    throw std::runtime_error(what() + "its rows cannot be made in " + std::to_string(o.parts) + " equal parts");
+  const std::int64_t rowsOfPart = o.rows / o.parts;
   const auto need = [&](std::initializer_list<const char*> methods, std::size_t bytes) {
     for (const char* method : methods) {
       const Setup::Method called(setup, method);
@@ -83,10 +97,10 @@ Linear::Linear(Setup& setup, const Options& o)
     };
     if (!impl_->ownForward)
       impl_->forward =
-          product({"forward"}, {.m = o.rows, .k = o.inputs, .n = o.outputs, .transposeB = o.transposed}, o.bias);
+          product({"forward"}, {.m = rowsOfPart, .k = o.inputs, .n = o.outputs, .transposeB = o.transposed}, o.bias);
     if (!impl_->ownInputGradient)
       impl_->inputGradient = product({"inputGradient", "gradients", "gradientsInParts"},
-                                     {.m = o.rows, .k = o.outputs, .n = o.inputs, .transposeB = !o.transposed});
+                                     {.m = rowsOfPart, .k = o.outputs, .n = o.inputs, .transposeB = !o.transposed});
     if (!impl_->ownWeightGradient) {
       const auto [m, n] = weightSizes(o);
       impl_->weightGradient =
@@ -110,7 +124,7 @@ void Linear::forward(Stream& q, View<const float> x, View<const float> w, View<c
   if (impl_->ownForward)
     fewrows::multiplyByTransposed(o.rows, o.inputs, o.outputs, x.data, w.data, bias, y.data);
   else
-    impl_->forward.run(q, x.data, w.data, y.data, bias);
+    impl_->runInParts(impl_->forward, q, x.data, o.inputs, w.data, y.data, o.outputs, bias);
 }
 
 void Linear::inputGradient(Stream& q, View<const float> dy, View<const float> w, View<float> dx) const {
@@ -118,7 +132,7 @@ void Linear::inputGradient(Stream& q, View<const float> dy, View<const float> w,
   if (impl_->ownInputGradient)
     fewrows::multiply(o.rows, o.outputs, o.inputs, dy.data, o.outputs, w.data, dx.data);
   else if (!impl_->live.inputGradient(q, dy.data, w.data, dx.data))
-    impl_->inputGradient.run(q, dy.data, w.data, dx.data);
+    impl_->runInParts(impl_->inputGradient, q, dy.data, o.outputs, w.data, dx.data, o.inputs);
 }
 
 void Linear::weightGradient(Stream& q, View<const float> x, View<const float> dy, View<float> dw,

@@ -11,17 +11,14 @@ static constexpr int lanes = TeamWork::channelsOfCollectives / 2;
 /// One collective, again and again.
 class TeamWork::Exchange : public Work {
 public:
-  Exchange(const TeamGroup& group, const Collective& collective, int number, Lane& lane)
-      : group_(group), collective_(collective), lane_(lane), channel_(group.channel + 2 * (number % lanes)),
-        bytes_(bytesOf(collective.element)) {
+  Exchange(const TeamGroup& group, const Collective& collective, int channel, Lane& lane)
+      : group_(group), collective_(collective), lane_(lane), channel_(channel), bytes_(bytesOf(collective.element)) {
     urgent = true;
     const auto others = static_cast<std::size_t>(group.members() - 1);
     gather_.resize(2 * others);
     if (spreads()) spread_.resize(2 * others);
     terms_.reserve(others + 1);
   }
-
-  const Collective& collective() const { return collective_; }
 
   /// By the thread that computes, before posting.
   void prepare(const std::byte* data, std::byte* arrived) {
@@ -72,22 +69,11 @@ public:
     if (spreads()) spread_.precede(q);
   }
 
-  /// By the thread that computes, when the work is complete: what was left to it.
-  void finish(Stream& q) {
-    if (!isDirect()) return;
-    const std::byte* own = data_;
-    terms_.clear();
-    for (int member = 0; member < 2; ++member) terms_.push_back(member == group_.self ? own : arrived_);
-    device::combine(q, collective_.element, collective_.combine, arrived_, terms_, collective_.elements);
-  }
-
 private:
   enum class Step : std::uint8_t { before, gathering, summed, spreading };
   using Kind = Collective::Kind;
 
-  /// Two members exchange all that they have.
-  bool isDirect() const { return collective_.kind == Kind::allReduce && group_.members() == 2; }
-  bool spreads() const { return collective_.kind == Kind::allReduce && !isDirect(); }
+  bool spreads() const { return collective_.kind == Kind::allReduce; }
   bool adds() const { return spreads() || collective_.kind == Kind::reduceScatter; }
 
   /// Where part `member` begins, and its size, in bytes.
@@ -101,18 +87,6 @@ private:
     return {static_cast<std::size_t>(begin) * bytes_, static_cast<std::size_t>(count) * bytes_};
   }
 
-  void add(TransferGroup& transfers, int member, bool outgoing, int channel, const std::byte* data, std::size_t bytes) {
-    if (bytes == 0) return;
-    Transfer& transfer = transfers.parts[transfers.used++];
-    transfer.outgoing = outgoing;
-    transfer.peer = group_.processes[static_cast<std::size_t>(member)];
-    transfer.channel = channel;
-    transfer.data = const_cast<std::byte*>(data); // which a send only reads
-    transfer.bytes = bytes;
-    transfer.traffic = Traffic::team;
-    transfer.inBlocks = true;
-  }
-
   void fillGather() {
     gather_.used = 0;
     gather_.after = &ready;
@@ -120,17 +94,11 @@ private:
     for (int member = 0; member < group_.members(); ++member) {
       if (member == group_.self) continue;
       const Part others = part(member);
-      if (isDirect()) {
-        const std::size_t all = static_cast<std::size_t>(collective_.elements) * bytes_;
-        add(gather_, member, /*outgoing=*/false, channel_, arrived_, all);
-        add(gather_, member, /*outgoing=*/true, channel_, data_, all);
-        continue;
-      }
-      add(gather_, member, /*outgoing=*/false, channel_, arrived_ + others.begin, own.bytes);
+      group_.add(gather_, member, /*outgoing=*/false, channel_, arrived_ + others.begin, own.bytes);
       if (collective_.kind == Kind::allGather)
-        add(gather_, member, /*outgoing=*/true, channel_, data_, own.bytes);
+        group_.add(gather_, member, /*outgoing=*/true, channel_, data_, own.bytes);
       else
-        add(gather_, member, /*outgoing=*/true, channel_, data_ + others.begin, others.bytes);
+        group_.add(gather_, member, /*outgoing=*/true, channel_, data_ + others.begin, others.bytes);
     }
   }
 
@@ -161,8 +129,8 @@ private:
     for (int member = 0; member < group_.members(); ++member) {
       if (member == group_.self) continue;
       const Part others = part(member);
-      add(spread_, member, /*outgoing=*/false, channel_ + 1, arrived_ + others.begin, others.bytes);
-      add(spread_, member, /*outgoing=*/true, channel_ + 1, arrived_ + own.begin, own.bytes);
+      group_.add(spread_, member, /*outgoing=*/false, channel_ + 1, arrived_ + others.begin, others.bytes);
+      group_.add(spread_, member, /*outgoing=*/true, channel_ + 1, arrived_ + own.begin, own.bytes);
     }
   }
 
@@ -184,30 +152,59 @@ private:
 TeamWork::TeamWork(TeamGroup group, std::span<const Collective> collectives, Communicator& communicator,
                    TeamObserver* observer)
     : group_(std::move(group)), communicator_(communicator), observer_(observer),
-      lanes_(static_cast<std::size_t>(lanes)) {
-  for (std::size_t i = 0; i < collectives.size(); ++i)
-    exchanges_.push_back(
-        std::make_unique<Exchange>(group_, collectives[i], static_cast<int>(i), lanes_[i % lanes_.size()]));
+      lanes_(static_cast<std::size_t>(lanes)), collectives_(collectives.begin(), collectives.end()),
+      exchanges_(collectives.size()), pairs_(collectives.size()) {
+  for (std::size_t i = 0; i < collectives.size(); ++i) {
+    const std::size_t lane = i % lanes_.size();
+    const int channel = group_.channel + 2 * static_cast<int>(lane);
+    if (collectives[i].kind == Collective::Kind::allReduce && group_.members() == 2)
+      pairs_[i] = std::make_unique<PairSum>(group_, collectives[i], channel, communicator_);
+    else
+      exchanges_[i] = std::make_unique<Exchange>(group_, collectives[i], channel, lanes_[lane]);
+  }
 }
 
 TeamWork::~TeamWork() = default;
 
+void TeamWork::follow(int collective, Stream& q, const std::byte* data, std::byte* arrived) {
+  const auto number = static_cast<std::size_t>(collective);
+  PairSum* const pair = pairs_[number].get();
+  if (!pair) return;
+  if (pair->isUnderWay()) refuseStart(collectives_[number], collective);
+  pair->begin(q, data, arrived);
+  q.giveResultTo(pair);
+  followed_ = collective;
+}
+
 void TeamWork::start(int collective, Stream& q, const std::byte* data, std::byte* arrived) {
-  Exchange& exchange = *exchanges_[static_cast<std::size_t>(collective)];
-  if (exchange.pending()) refuseStart(exchange.collective(), collective);
+  const auto number = static_cast<std::size_t>(collective);
+  const bool isFollowed = std::exchange(followed_, -1) == collective;
+  if (isFollowed) q.giveResultTo(nullptr);
+  if (PairSum* const pair = pairs_[number].get()) {
+    if (!isFollowed) {
+      if (pair->isUnderWay()) refuseStart(collectives_[number], collective);
+      pair->begin(q, data, arrived);
+    }
+    return pair->sendRest();
+  }
+  Exchange& exchange = *exchanges_[number];
+  if (exchange.pending()) refuseStart(collectives_[number], collective);
   exchange.prepare(data, arrived);
   exchange.ready.record(q);
   communicator_.post(exchange);
 }
 
 void TeamWork::finish(int collective, Stream& q) {
-  Exchange& exchange = *exchanges_[static_cast<std::size_t>(collective)];
-  if (observer_) observer_->awaits(exchange.collective(), collective);
+  const auto number = static_cast<std::size_t>(collective);
+  if (observer_) observer_->awaits(collectives_[number], collective);
   const double begin = now();
-  if (!communicator_.wait(exchange)) throw PeerGone();
-  if (observer_) observer_->met(exchange.collective(), collective, begin, now());
-  exchange.precede(q);
-  exchange.finish(q);
+  if (PairSum* const pair = pairs_[number].get()) {
+    if (!pair->finish(q)) throw PeerGone();
+  } else {
+    if (!communicator_.wait(*exchanges_[number])) throw PeerGone();
+    exchanges_[number]->precede(q);
+  }
+  if (observer_) observer_->met(collectives_[number], collective, begin, now());
 }
 
 void LoneTeam::start(int collective, Stream& q, const std::byte* data, std::byte* arrived) {

@@ -1,8 +1,8 @@
 // Collectives of a team (pdcrt/Team.h) over its members' transports.
 //
 // Every member sends directly to every other. An all-reduce gathers the terms of part i at member i, which adds them in
-// member order, and spreads the sums; two members send each other all that they have, and both add: as many bytes and
-// half the messages. A collective posts all the sends and receives of a step before it waits for one.
+// member order, and spreads the sums; two members send each other all that they have, and both add (PairSum.h): as many
+// bytes and half the steps. A collective posts all the sends and receives of a step before it waits for one.
 //
 // Several collectives may be under way, and one may be gathering while another spreads, so these have channels of their
 // own. Neighbouring collectives have different ones: members that do them in different orders wait for each other, and
@@ -12,23 +12,15 @@
 // all-gather, reduce-scatter (t - 1) / t · n, all-to-all (t - 1) / t · n / t.
 #pragma once
 
+#include "PairSum.h"
+#include "TeamGroup.h"
 #include "pdcrt/Team.h"
-#include "transport/Transport.h"
 
 #include <memory>
 #include <span>
 #include <vector>
 
 namespace pdcrt {
-
-/// The members of a team, by number, and where they meet.
-struct TeamGroup {
-  std::vector<int> processes;
-  int self = 0;
-  int channel = 0; ///< the first of TeamWork::channels
-
-  int members() const { return static_cast<int>(processes.size()); }
-};
 
 /// Is told, by the thread that computes, when a kernel waits for collective `number` of its stage, and when it has it.
 class TeamObserver {
@@ -51,6 +43,7 @@ public:
 
   int member() const override { return group_.self; }
   int members() const override { return group_.members(); }
+  void follow(int collective, Stream& q, const std::byte* data, std::byte* arrived) override;
   void start(int collective, Stream& q, const std::byte* data, std::byte* arrived) override;
   void finish(int collective, Stream& q) override;
   bool records() const override { return false; }
@@ -66,7 +59,10 @@ private:
   Communicator& communicator_;
   TeamObserver* observer_;
   std::vector<Lane> lanes_;
-  std::vector<std::unique_ptr<Exchange>> exchanges_; ///< by collective
+  std::vector<Collective> collectives_;
+  std::vector<std::unique_ptr<Exchange>> exchanges_; ///< by collective; null where there is a pair
+  std::vector<std::unique_ptr<PairSum>> pairs_;      ///< by collective; null where there is an exchange
+  int followed_ = -1;                                ///< whose data is made
 };
 
 /// Plays one member of a team alone, so that a program can be profiled: the collectives move what the member has

@@ -179,6 +179,8 @@ void Communicator::run() {
                                                           : transport_.patience(idle, awaited);
     dozing_ = !awaited && limit > std::chrono::nanoseconds::zero();
     transport_.sleep(limit);
+    // Who shares the core may have what this thread looks for.
+    if (limit == std::chrono::nanoseconds::zero()) std::this_thread::yield();
     dozing_ = false;
   }
   transport_.close();

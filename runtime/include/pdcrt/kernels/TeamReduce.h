@@ -1,6 +1,7 @@
 // An all-reduce of the members of a team (Team.h).
 //
 // The kernel is a pair: start(), and finish() when the result is needed; what is computed in between hides the time.
+// What makes x may hide some too: after follow() parts of x are sent while others are made.
 // `arriving` is memory of arriving() elements that both use, and nobody else in between.
 #pragma once
 
@@ -32,6 +33,11 @@ public:
   TeamReduce(Setup& setup, const Options& options);
   static std::int64_t arriving(const Options& options);
 
+  /// Before the kernel that makes x.
+  template <class T>
+  void follow(Stream& q, std::type_identity_t<View<const T>> x, View<T> arriving) const {
+    beginWith(q, x.data, arriving.data);
+  }
   template <class T>
   void start(Stream& q, std::type_identity_t<View<const T>> x, View<T> arriving) const {
     begin(q, x.data, arriving.data);
@@ -50,6 +56,7 @@ public:
   }
 
 private:
+  void beginWith(Stream& q, const void* x, void* arriving) const;
   void begin(Stream& q, const void* x, void* arriving) const;
   void end(Stream& q, const void* arriving, const void* added, void* y) const;
 
