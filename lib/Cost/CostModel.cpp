@@ -33,7 +33,7 @@ static void describeStages(const CostGraph& graph, const Partition& partition, c
     if (withNames)
       for (std::int64_t v : stage.nodes) stage.nodeNames.push_back(graph.nodes[v].name);
     stage.replicas = from.replicas;
-    stage.sharding = from.isSharded ? pdcrt::Sharding::optimizer : pdcrt::Sharding::none;
+    stage.sharding = from.sharding;
     stage.recompute = partition.stages[s].recompute;
     stage.syncDelay = from.syncDelay;
     stage.forwardMs = from.forwardMs;
@@ -114,7 +114,7 @@ std::vector<std::int64_t> pdc::memoryOf(const Plan& plan, const PlannerOptions& 
     frame.gradientSets = pipeline.stages[static_cast<std::size_t>(s)].syncDelay + 1;
     StageBytes bytes = bytesOf(pipeline.stages[static_cast<std::size_t>(s)], options);
     bytes.valuesIn = bytes.gradientsOut = bytes.gradientsIn = bytes.gradientsPast = 0;
-    memory.push_back(stageMemory(frame, bytes).total() + ringBytes(schedule, traffic, s));
+    memory.push_back(stageMemory(frame, bytes).total() + ringBytes(schedule, traffic, s) + placesOf(pipeline, s));
   }
   for (const SharedUse& use : pipeline.shared) memory[use.user] += sharedBytes(use.bytes, 1, use.uses);
   return memory;
@@ -134,6 +134,7 @@ static double flushBound(const Pipeline& pipeline, const PlannerOptions& options
   constexpr double never = -std::numeric_limits<double>::infinity();
   const bool splits = options.schedule->splitsBackward;
   std::size_t n = pipeline.stages.size();
+  const bool inOneGo = options.schedule->sweeps(0, static_cast<int>(n)) > 0;
   auto backMs = [&](const PipelineStage& stage) { return splits ? stage.inputGradientMs : stage.backwardMs(); };
   // From the beginning of a batch to the first forward of a stage, and from its last gradient to stage 0's.
   std::vector<double> thereMs(n, never), returnMs(n, never);
@@ -159,7 +160,8 @@ static double flushBound(const Pipeline& pipeline, const PlannerOptions& options
     if (isFirst) rank.aroundMs = thereMs[s] + returnMs[s];
     rank.awaitedMs += local * (stage.forwardMs + backMs(stage));
     rank.wholeMs += local * stage.computeMs() + stage.updateMs;
-    rank.reduceMs = std::max(rank.reduceMs, stage.exposedSyncMs); // several may go on at once
+    // Several may go on at once, and beside the computations of other stages where a rank is done with one at a time.
+    if (isFirst || !inOneGo) rank.reduceMs = std::max(rank.reduceMs, stage.exposedSyncMs);
     batchMs = std::max(batchMs, thereMs[s] + stage.forwardMs + backMs(stage) + returnMs[s]);
   }
   for (const auto& [first, rank] : ranks) batchMs = std::max(batchMs, rank.aroundMs + rank.awaitedMs);

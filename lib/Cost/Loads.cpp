@@ -4,6 +4,7 @@
 #include "pdc/Cost/Loads.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 using namespace pdc;
@@ -128,7 +129,8 @@ private:
       const PipelineStage& stage = pipeline_.stages[s];
       if (stage.replicas < 2) continue;
       offer({ResourceKind::allReduce, stage.allReduceMs / stage.replicas, static_cast<int>(s)});
-      double r = stage.replicas, bytes = static_cast<double>(stage.bytes.parameters) / r;
+      const double sums = allReducesOf(pipeline_, static_cast<int>(s));
+      double r = stage.replicas, bytes = sums * static_cast<double>(stage.bytes.parameters) / r;
       deviceOut_[s] += 2 * (r - 1) / r * bytes;
       deviceIn_[s] += 2 * (r - 1) / r * bytes;
       for (int level = 1; level < machine_.levels(); ++level)
@@ -137,7 +139,7 @@ private:
           down_[level][use.component] += use.down * bytes;
         }
       // One update per R minibatches.
-      loads_.bytesMoved += 2 * (stage.replicas - 1) * stage.bytes.parameters / stage.replicas;
+      loads_.bytesMoved += std::floor(sums * 2 * (r - 1) * static_cast<double>(stage.bytes.parameters) / r);
     }
   }
 

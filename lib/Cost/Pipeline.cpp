@@ -62,9 +62,11 @@ static void finish(Pipeline& pipeline, const Machine& machine) {
     stage.syncDelay = isDelayed(pipeline, stage) ? 1 : 0;
     stage.allReduceMs = stage.replicas > 1 ? allReduceMsOf(pipeline, static_cast<int>(s), machine) : 0;
     const double reducingMs = splits ? stage.weightGradientMs : stage.backwardMs();
-    stage.exposedSyncMs = stage.syncDelay > 0 ? 0
-                                              : exposedSyncMs(stage.buckets, reducingMs, stage.allReduceMs,
-                                                              stage.allReduceCoreMs, stage.isSharded);
+    // Between its sum and its update a stage whose weights lie in shards leaves the rank to others.
+    stage.exposedSyncMs =
+        stage.syncDelay > 0 || stage.isInShards()
+            ? 0
+            : exposedSyncMs(stage.buckets, reducingMs, stage.allReduceMs, stage.allReduceCoreMs, stage.isSharded());
   }
   for (const PipelineEdge& edge : pipeline.edges) {
     PipelineStage &from = pipeline.stages[edge.from], &to = pipeline.stages[edge.to];
@@ -84,16 +86,17 @@ static void addCoreTimes(Pipeline& pipeline, const Machine& machine) {
       end->inputGradientMs += machine.coreMs(static_cast<double>(edge.backwardBytes));
     }
   }
-  for (PipelineStage& stage : pipeline.stages) {
+  for (std::size_t s = 0; s < pipeline.stages.size(); ++s) {
+    PipelineStage& stage = pipeline.stages[s];
     stage.allReduceCoreMs = machine.allReduceCoreMs(stage.bytes.parameters, stage.replicas);
-    stage.updateMs += stage.allReduceCoreMs;
+    stage.updateMs += stage.allReduceCoreMs * allReducesOf(pipeline, static_cast<int>(s));
   }
 }
 
 static PipelineStage sumOf(const CostGraph& graph, const PlannerOptions& options, const PartitionStage& part) {
   PipelineStage stage;
   stage.replicas = part.replicas;
-  stage.isSharded = options.shards(part.replicas);
+  stage.sharding = options.sharding(part.replicas);
   std::int64_t scratch = 0, workspace = 0;
   for (std::int64_t v : part.nodes) {
     const CostNode& node = graph.nodes[v];
@@ -111,7 +114,7 @@ static PipelineStage sumOf(const CostGraph& graph, const PlannerOptions& options
     scratch = std::max(scratch, node.scratchBytes);
     workspace = std::max(workspace, node.workspaceBytes);
   }
-  if (stage.isSharded) stage.updateMs /= part.replicas;
+  if (stage.isSharded()) stage.updateMs /= part.replicas;
   stage.bytes.scratch = scratch + workspace;
   if (part.recompute) {
     stage.inputGradientMs += stage.forwardMs;
@@ -194,7 +197,12 @@ Pipeline pdc::pipelineOf(const CostGraph& graph, const Machine& machine, const P
     for (std::size_t i = 0; i < users.size();) {
       std::size_t end = i;
       while (end < users.size() && users[end] == users[i]) ++end;
-      if (users[i] != owner) pipeline.shared.push_back({owner, users[i], static_cast<int>(end - i), parameter.bytes});
+      if (users[i] != owner) {
+        pipeline.shared.push_back({owner, users[i], static_cast<int>(end - i), parameter.bytes});
+        // It sends whole parameters.
+        pdcrt::Sharding& sharding = pipeline.stages[owner].sharding;
+        if (sharding == pdcrt::Sharding::weights) sharding = pdcrt::Sharding::optimizer;
+      }
       i = end;
     }
   }
@@ -229,7 +237,7 @@ Pipeline pdc::pipelineOf(const Plan& plan, const Machine& machine, const Planner
   for (const PlanStage& from : plan.stages) {
     PipelineStage stage;
     stage.replicas = from.replicas;
-    stage.isSharded = from.sharding != pdcrt::Sharding::none;
+    stage.sharding = from.sharding;
     stage.forwardMs = from.forwardMs;
     stage.inputGradientMs = from.inputGradientMs;
     stage.weightGradientMs = from.weightGradientMs;
@@ -290,7 +298,25 @@ int pdc::versionsOf(const Pipeline& pipeline, const PlannerOptions& options, con
 StageBytes pdc::bytesOf(const PipelineStage& stage, const PlannerOptions& options) {
   StageBytes bytes = stage.bytes;
   bytes.optimizer = options.optimizerBytes(bytes.parameters, stage.replicas);
-  return bytes;
+  return stage.isInShards() ? inShards(bytes, stage.replicas) : bytes;
+}
+
+double pdc::allReducesOf(const Pipeline& pipeline, int s) {
+  if (!pipeline.stages[s].isInShards()) return 1;
+  return (1 + std::max(1, pipeline.schedule->sweeps(s, static_cast<int>(pipeline.stages.size())))) / 2.0;
+}
+
+std::int64_t pdc::placesOf(const Pipeline& pipeline, int s) {
+  if (!pipeline.stages[s].isInShards()) return 0;
+  SharedPlaces places;
+  for (int t = 0; t < static_cast<int>(pipeline.stages.size()); ++t) {
+    const PipelineStage& stage = pipeline.stages[t];
+    if (!stage.isInShards() || stage.firstRank != pipeline.stages[s].firstRank) continue;
+    if (t < s) return 0;
+    places.add(stage.bytes);
+  }
+  const pdcrt::RankList rank;
+  return places.weightBytes(rank) + places.gradientBytes(rank);
 }
 
 std::int64_t pdc::memoryOf(const Pipeline& pipeline, const PlannerOptions& options, const std::vector<int>& warmup,
@@ -300,7 +326,7 @@ std::int64_t pdc::memoryOf(const Pipeline& pipeline, const PlannerOptions& optio
                          .gradientSets = stage.syncDelay + 1,
                          .depths = pipeline.schedule->depths(pipeline.microbatches, shapeAt(pipeline, warmup, 0),
                                                              shapeAt(pipeline, warmup, s), s)};
-  std::int64_t bytes = stageMemory(frame, bytesOf(stage, options)).total();
+  std::int64_t bytes = stageMemory(frame, bytesOf(stage, options)).total() + placesOf(pipeline, s);
   for (const SharedUse& use : pipeline.shared) {
     if (use.user != s) continue;
     std::int64_t versions = versionsOf(pipeline, options, warmup, use.owner);

@@ -26,9 +26,10 @@ Status pdc::checkPrecision(const CompileOptions& options, const Graph& main, con
 
 Status pdc::checkTarget(const CompileOptions& options, Diagnostics& diags) {
   const std::string shard = "--shard=" + std::string(nameOf(options.planner.shard));
+  const std::string divided = options.planner.shard == ShardPolicy::weights ? "its weights" : "the optimizer's state";
   if (options.planner.shard != ShardPolicy::none && options.target == Target::cuda)
     return diags.error({}).exit(ExitCode::usage).help("leave out " + shard + ", or --target=cuda")
-           << shard << ": on GPUs every replica keeps all of the optimizer's state";
+           << shard << ": on GPUs every replica keeps all of " << divided;
   if (options.planner.shard != ShardPolicy::none && !options.split.isNone())
     return diags.error({}).exit(ExitCode::usage).help("leave out " + shard + ", or --split=" + toText(options.split))
            << shard << ": the optimizer's state of " << options.split.members
@@ -110,8 +111,26 @@ static Status checkShares(const Plan& plan, const Graph& main, const CompileOpti
   return success;
 }
 
+/// Stages that --shard=weights leaves whole.
+static void remarkOnWholeWeights(const Plan& plan, const CompileOptions& options, Diagnostics& diags) {
+  if (options.planner.shard != ShardPolicy::weights) return;
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+    if (plan.stages[s].sharding != pdcrt::Sharding::optimizer) continue;
+    const auto shared = std::ranges::find_if(plan.sharedParameters, [&](const PlanSharedParameter& parameter) {
+      return parameter.stages[0] == static_cast<int>(s) && parameter.stages.size() > 1;
+    });
+    diags.remark({}) << "the replicas of stage " << s << " keep all of its weights"
+                     << (shared == plan.sharedParameters.end()
+                             ? std::string()
+                             : ", because stage " + std::to_string(shared->stages[1]) + " uses '" + shared->name +
+                                   "', too")
+                     << "; they divide the optimizer's state";
+  }
+}
+
 Status pdc::fitToTraining(Plan& plan, const PlanRequest& request, const CompileOptions& options,
                           const pdcrt::Training& training, const Graph& main, Diagnostics& diags) {
   if (!addUpNorms(plan, request, options, training, diags) || !scaleDynamically(plan, training, diags)) return failure;
+  remarkOnWholeWeights(plan, options, diags);
   return checkShares(plan, main, options, diags);
 }

@@ -25,7 +25,9 @@ static void adoptFile(const ScheduleFile& file, PlannerOptions& planner) {
     planner.stageReplicas.push_back(stage.replicas);
     planner.warmup.push_back(stage.warmup);
     if (stage.syncDelay > 0) planner.sync = SyncPolicy::overlap;
-    if (stage.sharding != pdcrt::Sharding::none) planner.shard = ShardPolicy::optimizer;
+    if (stage.sharding == pdcrt::Sharding::optimizer && planner.shard == ShardPolicy::none)
+      planner.shard = ShardPolicy::optimizer;
+    if (stage.sharding == pdcrt::Sharding::weights) planner.shard = ShardPolicy::weights;
   }
 }
 

@@ -91,9 +91,10 @@ struct ArenaBytes {
 ArenaBytes arenaOf(const PlanRank& rank, const pdcrt::Schedule& schedule, const std::vector<MemoryPlan>& memories,
                    const pdcrt::Training& training) {
   std::vector<pdcrt::ArenaStage> hosted = arenaStagesOf(rank, schedule, memories, training);
-  const std::size_t arena = pdcrt::layoutArena(schedule, hosted).bytes;
+  const pdcrt::RankList& list = schedule.ranks[static_cast<std::size_t>(rank.rank)];
+  const std::size_t arena = pdcrt::layoutArena(schedule, hosted, list).bytes;
   for (pdcrt::ArenaStage& stage : hosted) stage.bytes.slot = stage.bytes.handover = stage.bytes.scratch = 0;
-  const std::size_t fixed = pdcrt::layoutArena(schedule, hosted).bytes;
+  const std::size_t fixed = pdcrt::layoutArena(schedule, hosted, list).bytes;
   return {static_cast<std::int64_t>(arena), static_cast<std::int64_t>(fixed) + liveBytesOf(rank, schedule, memories)};
 }
 

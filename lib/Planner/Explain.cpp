@@ -252,6 +252,8 @@ static std::vector<Alternative> alternativesOf(const Replanner& replanner, const
     without.reason = fasterText(plan.timeMs / without.timeMs) + ", but " + without.reason;
   if (options.edgeCodec.policy != EdgeCodecPolicy::none)
     add("without encoded edges", [](PlannerOptions& o) { o.edgeCodec = {}; });
+  if (options.shard == ShardPolicy::weights)
+    add("with whole weights", [](PlannerOptions& o) { o.shard = ShardPolicy::optimizer; });
   if (options.shard != ShardPolicy::none)
     add("with whole optimizer states", [](PlannerOptions& o) { o.shard = ShardPolicy::none; });
   if (!options.stageReplicas.empty() || options.warmupPolicy == WarmupPolicy::given)
@@ -261,9 +263,13 @@ static std::vector<Alternative> alternativesOf(const Replanner& replanner, const
 
 /// What ShardPolicy::automatic has come to: other plans are like this one.
 static PlannerOptions settled(PlannerOptions options, const Plan& plan) {
-  const bool shards = std::any_of(plan.stages.begin(), plan.stages.end(),
-                                  [](const PlanStage& stage) { return stage.sharding != pdcrt::Sharding::none; });
-  if (options.shard == ShardPolicy::automatic) options.shard = shards ? ShardPolicy::optimizer : ShardPolicy::none;
+  if (options.shard != ShardPolicy::automatic) return options;
+  options.shard = ShardPolicy::none;
+  for (const PlanStage& stage : plan.stages) {
+    if (stage.sharding == pdcrt::Sharding::weights) options.shard = ShardPolicy::weights;
+    if (stage.sharding == pdcrt::Sharding::optimizer && options.shard == ShardPolicy::none)
+      options.shard = ShardPolicy::optimizer;
+  }
   return options;
 }
 
@@ -310,15 +316,23 @@ static std::vector<ShardedStage> shardsOf(const Plan& plan, const PlannerOptions
     PlannerOptions whole = options, shared = options;
     whole.shard = ShardPolicy::none;
     shared.shard = ShardPolicy::optimizer;
-    const double updateMs = stage.updateMs - stage.allReduceCoreMs; // without what the sum takes
-    stages.push_back({.stage = static_cast<int>(s),
-                      .replicas = stage.replicas,
-                      .isSharded = isSharded,
-                      .savedBytes = whole.optimizerBytes(stage.parameterBytes, stage.replicas) -
-                                    shared.optimizerBytes(stage.parameterBytes, stage.replicas),
-                      .updateMs = isSharded ? updateMs * stage.replicas : updateMs,
-                      .shardUpdateMs = isSharded ? updateMs : updateMs / stage.replicas,
-                      .gatherMs = stage.gatherMs()});
+    const int sweeps = options.schedule->sweeps(static_cast<int>(s), static_cast<int>(plan.stages.size()));
+    const bool isInShards = stage.sharding == pdcrt::Sharding::weights;
+    const double sums = isInShards ? (1 + sweeps) / 2.0 : 1;
+    const double updateMs = stage.updateMs - sums * stage.allReduceCoreMs; // without what the sums take
+    stages.push_back(
+        {.stage = static_cast<int>(s),
+         .replicas = stage.replicas,
+         .isSharded = isSharded,
+         .savedBytes = whole.optimizerBytes(stage.parameterBytes, stage.replicas) -
+                       shared.optimizerBytes(stage.parameterBytes, stage.replicas),
+         .updateMs = isSharded ? updateMs * stage.replicas : updateMs,
+         .shardUpdateMs = isSharded ? updateMs : updateMs / stage.replicas,
+         .gatherMs = stage.gatherMs(),
+         .sweeps = isInShards ? sweeps : 0,
+         .savedWeightBytes = !isInShards ? 0
+                                         : stage.parameterBytes + stage.gradientBytes -
+                                               2 * ((stage.parameterBytes + stage.replicas - 1) / stage.replicas)});
   }
   return stages;
 }
@@ -363,8 +377,12 @@ std::string pdc::toText(const Explanation& explanation, const Plan& plan) {
   for (const ShardedStage& of : explanation.shards)
     text += "  stage " + std::to_string(of.stage) + ", " + std::to_string(of.replicas) +
             " replicas: " + (of.isSharded ? "saves " : "whole; shards would save ") + sizeText(of.savedBytes) +
-            " of optimizer state in each; an update takes " + msText(of.shardUpdateMs) + " instead of " +
-            msText(of.updateMs) + ", then " + msText(of.gatherMs) + " to gather it\n";
+            " of optimizer state" +
+            (of.sweeps > 0 ? ", " + sizeText(of.savedWeightBytes) + " of weights and gradients" : "") +
+            " in each; an update takes " + msText(of.shardUpdateMs) + " instead of " + msText(of.updateMs) +
+            (of.sweeps == 0 ? ", then " + msText(of.gatherMs) + " to gather it\n"
+                            : "; " + msText(of.gatherMs) + " to gather the weights, " +
+                                  (of.sweeps == 1 ? "once" : std::to_string(of.sweeps) + " times") + " per batch\n");
   if (!explanation.edges.empty()) text += "edges:\n";
   for (const CodedEdge& edge : explanation.edges)
     text += "  '" + edge.name + "' " + std::to_string(edge.from) + ">" + std::to_string(edge.to) + ": " +

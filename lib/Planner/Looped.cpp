@@ -96,7 +96,9 @@ private:
       return {{static_cast<int>(options_.stageReplicas.size()) / chunks_, options_.stageReplicas[0]}};
     auto devices = static_cast<int>(std::min<std::int64_t>(cluster_.deviceCount(), 1 << 12));
     std::vector<Shape> shapes = {{devices, 1}};
-    for (int copies = 2; !options_.straight && devices / copies >= 2; ++copies)
+    // One rank alone, with copies, is of use where the copies may divide the weights of stage after stage.
+    const int least = options_.schedule->sweeps(0, chunks_) > 0 ? 1 : 2;
+    for (int copies = 2; !options_.straight && devices / copies >= least; ++copies)
       shapes.push_back({devices / copies, copies});
     return shapes;
   }

@@ -25,6 +25,13 @@ static Status checkOptions(const CostGraph& graph, const Cluster& cluster, const
              << "' needs as many microbatches per update as a stage has in flight, got " << options.microbatches
              << " and " << most;
   }
+  if (options.shard == ShardPolicy::weights && !options.schedule->isGiven &&
+      options.schedule->sweeps(0, options.schedule->stagesPerRank) == 0)
+    return diags.error({})
+               .exit(ExitCode::usage)
+               .help("take --schedule=bfs:V, under which a rank goes through V stages, or --shard=optimizer")
+           << "--shard=weights: under '" << options.schedule.name()
+           << "' a rank needs all weights of its stages all the time";
   std::int64_t replicas = 0;
   for (int r : options.stageReplicas) {
     if (r < 1) return diags.error({}).exit(ExitCode::usage) << "expected at least one replica per stage, got " << r;
@@ -276,19 +283,28 @@ std::optional<std::int64_t> pdc::fewestDevices(const CostGraph& graph, const Clu
   return std::nullopt;
 }
 
-/// --shard=auto: whole states of the optimizer, unless only shards of them fit, or are faster.
+/// --shard=auto: what is whole, unless only shards of it fit, or are faster.
 static Expected<Plan> planWithShards(const CostGraph& graph, const Cluster& cluster, PlannerOptions options,
                                      Diagnostics& diags) {
-  Diagnostics ignored(nullptr);
-  options.shard = ShardPolicy::optimizer;
-  Expected<Plan> sharded = planPipeline(graph, cluster, options, ignored);
-  options.shard = ShardPolicy::none;
-  Expected<Plan> whole = planPipeline(graph, cluster, options, sharded ? ignored : diags);
-  if (!sharded || (whole && whole->timeMs <= sharded->timeMs * (1 + 1e-9))) return whole;
-  if (!whole) return sharded;
-  sharded->lowerBoundMs = std::min(sharded->lowerBoundMs, whole->lowerBoundMs);
-  sharded->optimal = sharded->timeMs <= sharded->lowerBoundMs * (1 + 1e-9);
-  return sharded;
+  std::vector<ShardPolicy> policies = {ShardPolicy::none, ShardPolicy::optimizer};
+  if (options.schedule->sweeps(0, options.schedule->stagesPerRank) > 0) policies.push_back(ShardPolicy::weights);
+  std::optional<Plan> best;
+  double lowerBoundMs = 0;
+  for (ShardPolicy policy : policies) {
+    Diagnostics ignored(nullptr);
+    options.shard = policy;
+    Expected<Plan> plan = planPipeline(graph, cluster, options, ignored);
+    if (!plan) continue;
+    lowerBoundMs = best ? std::min(lowerBoundMs, plan->lowerBoundMs) : plan->lowerBoundMs;
+    if (!best || plan->timeMs < best->timeMs * (1 - 1e-9)) best = std::move(*plan);
+  }
+  if (!best) { // what would fit with the most of shards
+    options.shard = policies.back() == ShardPolicy::weights ? ShardPolicy::weights : ShardPolicy::none;
+    return planPipeline(graph, cluster, options, diags);
+  }
+  best->lowerBoundMs = lowerBoundMs;
+  best->optimal = best->timeMs <= lowerBoundMs * (1 + 1e-9);
+  return std::move(*best);
 }
 
 Expected<Plan> pdc::planPipeline(const CostGraph& given, const Cluster& cluster, const PlannerOptions& options,

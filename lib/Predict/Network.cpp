@@ -128,6 +128,8 @@ Network::Exchanges Network::exchangesOf(const Plan& plan, int stage) const {
   const PlanStage& planned = plan.stages[static_cast<std::size_t>(stage)];
   const bool sharded = planned.sharding != pdcrt::Sharding::none;
   const pdcrt::Load whole = allReduceOf(plan, stage);
+  // The sum of gradients whose weights are given up before begins behind the backward.
+  if (planned.sharding == pdcrt::Sharding::weights) return {.sum = scaled(whole, 0.5), .gather = scaled(whole, 0.5)};
   // With buckets only the part that the backward does not hide comes after it.
   const double sumMs = planned.allReduceMs * (sharded ? 0.5 : 1), part = sharded ? 0.5 : 1;
   const double unhiddenMs = planned.unhiddenSyncMs() - (sharded ? planned.gatherMs() : 0);

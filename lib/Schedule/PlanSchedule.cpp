@@ -140,6 +140,14 @@ static Status checkWeights(const PipelineShape& shape, const Plan& plan, Diagnos
     return diags.error(plan.at()).exit(ExitCode::unsupported).help("take --weights=stash")
            << "the weights '" << nameOf(plan.weights) << "' go with the schedule '1f1b', got '" << plan.schedule.name()
            << "'";
+  for (std::size_t s = 0; s < plan.stages.size(); ++s)
+    if (plan.stages[s].sharding == pdcrt::Sharding::weights && !plan.schedule->isGiven &&
+        plan.schedule->sweeps(static_cast<int>(s), static_cast<int>(plan.stages.size())) == 0)
+      return diags.error(plan.at("/stages/" + std::to_string(s) + "/shard"))
+                 .exit(ExitCode::unsupported)
+                 .help("take the schedule 'bfs:V', under which a rank goes through V stages, or shards of 'optimizer'")
+             << "the weights of stage " << s << " lie in shards, and '" << plan.schedule.name()
+             << "' needs all of them all the time";
   if (plan.schedule->inFlightFitsBatch)
     for (std::size_t s = 0; s < shape.stages.size(); ++s) {
       std::int64_t inFlight = (std::int64_t{shape.stages[s].warmup} + 1) * shape.stages[s].replicas;

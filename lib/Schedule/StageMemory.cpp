@@ -4,6 +4,12 @@
 
 using namespace pdc;
 
+StageBytes pdc::inShards(const StageBytes& bytes, int replicas) {
+  StageBytes own = bytes;
+  own.parameters = own.gradients = (bytes.parameters + replicas - 1) / replicas;
+  return own;
+}
+
 StageFrame pdc::frameOf(const pdcrt::Schedule& schedule, int stage) {
   const pdcrt::ScheduleStage& at = schedule.stages[static_cast<std::size_t>(stage)];
   const pdcrt::GradientSets sets = pdcrt::gradientSets(schedule, stage);

@@ -28,7 +28,7 @@ PipelineShape shapeOf(const ScheduleKind& kind, std::int64_t microbatches, int r
 
 TEST(EarlyUpdates, CostsAndProgramsAgreeUnderEveryNamedSchedule) {
   int early = 0, late = 0;
-  for (const std::string kind : {"1f1b", "1f1b-flush", "gpipe", "2bw", "zb-h1", "zb-v", "interleaved:2"})
+  for (const std::string kind : {"1f1b", "1f1b-flush", "gpipe", "2bw", "zb-h1", "zb-v", "interleaved:2", "bfs:3"})
     for (std::int64_t microbatches : {1, 2, 4})
       for (int ranks : {1, 2, 3})
         for (int replicas : {1, 2}) {

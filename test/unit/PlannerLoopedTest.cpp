@@ -241,6 +241,84 @@ TEST(LoopedPlan, RefusesWhatItCannotPlan) {
             "'zb-v' places stages in turn, on devices that are equal; take equal devices, or another schedule");
 }
 
+/// Parameters of 1000 bytes at each node.
+CostGraph withParameters(CostGraph graph) {
+  for (CostNode& node : graph.nodes) node.parameterBytes = node.gradientBytes = 1000;
+  return graph;
+}
+
+// Two ranks with 4 units of 2000 bytes: a half of weights, gradients and state, and two places for weights and
+// gradients.
+TEST(LoopedPlan, WeightsInShardsTakeTheMemoryOfTheirShareAndOfTwoUnits) {
+  const CostGraph graph = withParameters(equalNodes(8));
+  PlannerOptions options = optionsFor("bfs:4", 4);
+  options.optimizerStatePerParameterByte = 2;
+  options.stageReplicas = {2, 2, 2, 2};
+  const auto bytesOf = [&](ShardPolicy shard) {
+    Diagnostics diags(nullptr);
+    options.shard = shard;
+    Expected<Plan> plan = planPipeline(graph, clusterOf(2), options, diags);
+    EXPECT_TRUE(plan);
+    if (!plan) return std::int64_t{0};
+    EXPECT_EQ(verifyPlan(graph, *plan, options), "");
+    std::int64_t bytes = 0;
+    for (const PlanStage& stage : plan->stages) bytes += stage.memoryBytes;
+    return bytes - 2 * 8000; // slots for two minibatches
+  };
+  EXPECT_EQ(bytesOf(ShardPolicy::none), 4 * (2000 + 2000 + 4000));
+  EXPECT_EQ(bytesOf(ShardPolicy::optimizer), 4 * (2000 + 2000 + 2000));
+  EXPECT_EQ(bytesOf(ShardPolicy::weights), 4 * (1000 + 1000 + 2000) + 2 * (2000 + 2000));
+}
+
+TEST(LoopedPlan, WeightsOfOwnersStayWhole) {
+  CostGraph graph = withParameters(equalNodes(8));
+  graph.sharedParameters.push_back({"tied", {0, 7}, 500});
+  PlannerOptions options = optionsFor("bfs:4", 4);
+  options.stageReplicas = {2, 2, 2, 2};
+  options.shard = ShardPolicy::weights;
+  Diagnostics diags(nullptr);
+  Expected<Plan> plan = planPipeline(graph, clusterOf(2), options, diags);
+  ASSERT_TRUE(plan);
+  EXPECT_EQ(plan->stages[0].sharding, pdcrt::Sharding::optimizer);
+  for (int s = 1; s < 4; ++s) EXPECT_EQ(plan->stages[s].sharding, pdcrt::Sharding::weights);
+  EXPECT_EQ(verifyPlan(graph, *plan, options), "");
+}
+
+// The fastest of what fits: with room for all, no policy alone is faster; where only shards of weights fit, these.
+TEST(LoopedPlan, ShardsOfWeightsAreTakenWhereOnlyTheyFit) {
+  const CostGraph graph = withParameters(equalNodes(16));
+  PlannerOptions options = optionsFor("bfs:8", 4);
+  options.optimizerStatePerParameterByte = 2;
+  options.stageReplicas.assign(8, 2);
+  const auto planOf = [&](ShardPolicy shard, std::int64_t limit) {
+    Diagnostics diags(nullptr);
+    options.shard = shard;
+    options.memoryBytes = limit;
+    return planPipeline(graph, clusterOf(2), options, diags);
+  };
+  const Expected<Plan> best = planOf(ShardPolicy::automatic, 200000);
+  ASSERT_TRUE(best);
+  for (ShardPolicy shard : {ShardPolicy::none, ShardPolicy::optimizer, ShardPolicy::weights}) {
+    const Expected<Plan> other = planOf(shard, 200000);
+    ASSERT_TRUE(other);
+    EXPECT_LE(best->timeMs, other->timeMs * (1 + 1e-9));
+  }
+  // 8 units of 4000 bytes in each, two places for 2000 of weights and of gradients, 32 slots of 1000.
+  EXPECT_FALSE(planOf(ShardPolicy::optimizer, 72000));
+  const Expected<Plan> shards = planOf(ShardPolicy::automatic, 72000);
+  ASSERT_TRUE(shards);
+  EXPECT_EQ(shards->stages[0].sharding, pdcrt::Sharding::weights);
+  options.memoryBytes = 71999;
+  EXPECT_EQ(refusal(graph, clusterOf(2), options, ExitCode::noPlan),
+            "no plan fits: the smallest for --devices=2 takes 70.3 KiB on one device, the limit is 70.3 KiB; give "
+            "devices with 70.3 KiB of memory");
+  options.schedule = "1f1b-flush";
+  options.shard = ShardPolicy::weights;
+  EXPECT_EQ(refusal(graph, clusterOf(16), options, ExitCode::usage),
+            "--shard=weights: under '1f1b-flush' a rank needs all weights of its stages all the time; take "
+            "--schedule=bfs:V, under which a rank goes through V stages, or --shard=optimizer");
+}
+
 // The bound of a plan (costWithWarmup) and that of all plans (lowerBoundMs) hold, whatever the times are.
 TEST(LoopedPlan, NoPlanBeatsItsBound) {
   RandomGraphs random(2);
@@ -249,8 +327,15 @@ TEST(LoopedPlan, NoPlanBeatsItsBound) {
     Cluster cluster = clusterOf(random.between(1, 4));
     cluster.levels[0].bandwidthBytesPerS = static_cast<double>(random.between(20, 2000)) * 1e3;
     cluster.device.speed = static_cast<double>(random.between(1, 3));
-    const char* names[] = {"zb-v", "interleaved:2", "interleaved:3", "zb-h1"};
-    PlannerOptions options = optionsFor(names[round % 4], random.between(1, 2) * 12);
+    const char* names[] = {"zb-v", "interleaved:2", "interleaved:3", "zb-h1", "bfs:2", "bfs:3"};
+    PlannerOptions options = optionsFor(names[round % 6], random.between(1, 2) * 12);
+    options.optimizerStatePerParameterByte = 2;
+    if (round % 6 > 3) {
+      const ShardPolicy policies[] = {ShardPolicy::none, ShardPolicy::optimizer, ShardPolicy::weights};
+      options.shard = policies[random.between(0, 2)];
+      const auto stages = static_cast<std::size_t>(options.schedule->stagesPerRank);
+      if (random.between(0, 1) > 0) options.stageReplicas.assign(stages, static_cast<int>(cluster.deviceCount()));
+    }
     Diagnostics diags(nullptr);
     Expected<Plan> plan = planPipeline(graph, cluster, options, diags);
     if (!plan) {

@@ -154,7 +154,7 @@ TEST(Memory, InUseAgreesWithTheCheck) {
 
 // Also where ranks host several stages, and where backwards are split.
 TEST(Memory, InUseFitsIntoTheArenaUnderEverySchedule) {
-  for (const char* kind : {"1f1b", "1f1b-flush", "gpipe", "2bw", "zb-h1", "interleaved:2", "zb-v"}) {
+  for (const char* kind : {"1f1b", "1f1b-flush", "gpipe", "2bw", "zb-h1", "interleaved:2", "zb-v", "bfs:2"}) {
     std::mt19937 random(6);
     PipelineShape shape = straightShape({{1, 3, 0}, {1, 2, 0}, {1, 1, 0}, {1, 0, 0}});
     Plan plan = randomPlan(random, shape);

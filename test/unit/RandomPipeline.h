@@ -16,14 +16,15 @@ public:
   explicit RandomPipeline(std::mt19937& random) : random_(random) {}
 
   PipelineShape shape() {
-    switch (between(0, 6)) {
+    switch (between(0, 7)) {
     case 0: return oneFOneBShape();
     case 1: return batched("1f1b-flush", between(1, 4));
     case 2: return batched("gpipe", between(1, 4));
     case 3: return batched("2bw", between(1, 4));
     case 4: return batched("zb-h1", between(1, 5));
     case 5: return copies("interleaved:" + std::to_string(between(2, 4)));
-    default: return copies("zb-v");
+    case 6: return copies("zb-v");
+    default: return copies("bfs:" + std::to_string(between(2, 5)));
     }
   }
 
@@ -91,8 +92,12 @@ private:
     shape.stages.assign(static_cast<std::size_t>(ranks * ScheduleKind(kind)->stagesPerRank), {.replicas = replicas});
     if (between(0, 2) == 0)
       for (StageShape& stage : shape.stages) stage.sharding = pdcrt::Sharding::optimizer; // if it has replicas
-    shape.microbatches = kind == "zb-v" ? between(1, 12) : ranks * replicas * between(1, 3);
+    shape.microbatches = kind.starts_with("interleaved") ? ranks * replicas * between(1, 3) : between(1, 12);
     connect(shape);
+    if (kind.starts_with("bfs") && between(0, 2) > 0)
+      for (int s = 0; s < static_cast<int>(shape.stages.size()); ++s) // those whose parameters no other stage uses
+        if (std::ranges::none_of(shape.shared, [&](const auto& pair) { return pair.first == s; }))
+          shape.stages[static_cast<std::size_t>(s)].sharding = pdcrt::Sharding::weights;
     return shape;
   }
 

@@ -20,7 +20,8 @@ struct ComparisonCase {
   bool gradientNorm = true;
   bool tied = false;
   std::vector<std::vector<int>> routes = {}; ///< by stage, as in Replay.h
-  bool sharded = false;                      ///< replicas divide the updates
+  bool sharded = false;                      ///< replicas divide the updates,
+  pdcrt::Sharding sharding = sharded ? pdcrt::Sharding::optimizer : pdcrt::Sharding::none; ///< or this
 };
 
 inline pdcrt::Schedule scheduleOf(const ComparisonCase& c) {
@@ -29,7 +30,7 @@ inline pdcrt::Schedule scheduleOf(const ComparisonCase& c) {
     stages.push_back({.replicas = c.replicas[s],
                       .warmup = c.warmup[s],
                       .route = c.routes.empty() ? pdcrt::Route() : pdcrt::Route(c.routes[s]),
-                      .sharding = c.sharded ? pdcrt::Sharding::optimizer : pdcrt::Sharding::none});
+                      .sharding = c.sharding});
   pdc::PipelineShape shape = pdc::straightShape(stages);
   shape.kind = c.kind;
   shape.microbatches = c.microbatches;

@@ -12,16 +12,15 @@ struct Plan {
   const char* name;
   std::vector<int> replicas, warmup;
   std::int64_t microbatches;
-  bool sharded = false;
+  Sharding sharding = Sharding::none;
 };
 
-Schedule scheduleOf(const Plan& plan, bool sharded) {
+Schedule scheduleOf(const Plan& plan, Sharding sharding) {
   std::vector<pdc::StageShape> stages;
   for (std::size_t s = 0; s < plan.replicas.size(); ++s)
-    stages.push_back({.replicas = plan.replicas[s],
-                      .warmup = plan.warmup[s],
-                      .sharding = sharded ? Sharding::optimizer : Sharding::none});
+    stages.push_back({.replicas = plan.replicas[s], .warmup = plan.warmup[s], .sharding = sharding});
   pdc::PipelineShape shape = pdc::straightShape(stages);
+  if (plan.name == std::string("units")) shape.kind = "bfs:2";
   shape.microbatches = plan.microbatches;
   shape.gradientNorm = true;
   return pdc::buildSchedule(shape);
@@ -29,26 +28,29 @@ Schedule scheduleOf(const Plan& plan, bool sharded) {
 
 // What a run writes does not depend on what its replicas divide, and any other plan goes on from it.
 TEST(ShardedCheckpoints, AreResumedAsWholeOnesAre) {
-  const Plan first{"first", {2, 1}, {2, 0}, 6};
+  const Plan first{"first", {2, 1}, {2, 0}, 6}, units{"units", {2, 2}, {0, 0}, 6};
   const std::vector<Plan> others = {{"whole", {2, 1}, {2, 0}, 6},
-                                    {"sharded", {2, 1}, {2, 0}, 6, true},
-                                    {"more", {3, 2}, {2, 0}, 6, true},
+                                    {"sharded", {2, 1}, {2, 0}, 6, Sharding::optimizer},
+                                    {"more", {3, 2}, {2, 0}, 6, Sharding::optimizer},
+                                    {"units", {3, 3}, {0, 0}, 6, Sharding::weights},
                                     {"alone", {1, 1}, {2, 0}, 6}};
   std::vector<std::map<std::string, std::string>> exported;
-  for (bool isSharded : {false, true}) {
-    RunFolder folder(first.replicas, first.warmup, first.microbatches);
+  const std::vector<std::pair<Plan, Sharding>> writers = {
+      {first, Sharding::none}, {first, Sharding::optimizer}, {units, Sharding::none}, {units, Sharding::weights}};
+  for (const auto& [writer, sharding] : writers) {
+    RunFolder folder(writer.replicas, writer.warmup, writer.microbatches);
     folder.training.optimizer = OptimizerKind::adam;
     folder.training.clipNorm = 0.5;
     folder.write("training.json", toJson(folder.training));
-    const auto use = [&](const Plan& plan, bool divides) { folder.use(scheduleOf(plan, divides)); };
-    use(first, isSharded);
+    folder.use(scheduleOf(writer, sharding));
     Outcome run = trainedOutcomeOf(folder, {"--steps=4", "--checkpoint-dir", folder.path + "/c"});
     ASSERT_EQ(run.code, 0) << run.errors;
     Manifest manifest;
     ASSERT_TRUE(readManifest(folder.path + "/c", 24, manifest));
-    EXPECT_EQ(manifest.owners, (std::vector<int>{isSharded ? 2 : 1, 1}));
+    const bool isSharded = sharding != Sharding::none;
+    EXPECT_EQ(manifest.owners, (std::vector<int>{isSharded ? 2 : 1, isSharded ? writer.replicas[1] : 1}));
     for (const Plan& plan : others) {
-      use(plan, plan.sharded);
+      folder.use(scheduleOf(plan, plan.sharding));
       const std::string copy = folder.path + "/" + plan.name;
       std::filesystem::copy(folder.path + "/c", copy, std::filesystem::copy_options::recursive);
       run = trainedOutcomeOf(folder,
@@ -59,13 +61,14 @@ TEST(ShardedCheckpoints, AreResumedAsWholeOnesAre) {
     }
   }
   for (std::size_t i = 0; i < others.size(); ++i)
-    EXPECT_TRUE(exported[i] == exported[others.size() + i]) << others[i].name;
+    for (std::size_t with : {std::size_t{0}, 2 * others.size()})
+      EXPECT_TRUE(exported[with + i] == exported[with + others.size() + i]) << others[i].name;
   EXPECT_TRUE(exported[0] == exported[1]);
 }
 
 TEST(ShardedCheckpoints, WithoutAReplicasFileAreRefused) {
   RunFolder folder({2, 1}, {2, 0}, 4);
-  folder.use(scheduleOf({"", {2, 1}, {2, 0}, 4}, true));
+  folder.use(scheduleOf({"", {2, 1}, {2, 0}, 4}, Sharding::optimizer));
   ASSERT_EQ(trainedOutcomeOf(folder, {"--steps=4", "--checkpoint-dir", folder.path + "/c"}).code, 0);
   const std::string file = checkpointFolder(folder.path + "/c", 16) + "/stage0.optimizer.replica1.safetensors";
   ASSERT_TRUE(std::filesystem::remove(file));

@@ -85,7 +85,11 @@ std::string bitsOf(const RandomRun& random, const Schedule& schedule, const Trai
       << run.statuses[0].message();
   std::string bits;
   for (std::size_t s = 0; s < schedule.stages.size(); ++s)
-    for (int r = 0; r < schedule.stages[s].replicas; ++r) bits += ::bitsOf(run.hosted(static_cast<int>(s), r));
+    for (int r = 0; r < schedule.stages[s].replicas; ++r) {
+      const Stage& stage = *stages.all()[s];
+      bits.append(reinterpret_cast<const char*>(run.weights(static_cast<int>(s), r)), stage.bytes.weights);
+      bits.append(reinterpret_cast<const char*>(run.hosted(static_cast<int>(s), r).state), stage.bytes.state);
+    }
   return bits;
 }
 
@@ -244,16 +248,6 @@ TEST(ShardedRuns, NeedTheNormWhereGradientsAreLookedAt) {
   EXPECT_EQ(comparison.run().statuses[0].message(),
             "the replicas of stage 0 have sums of a part of its gradients each, and must tell each other whether all "
             "are finite and how large they are; schedule.txt has no line 'gradient-norm'");
-}
-
-TEST(ShardedRuns, DoNotKeepWeightsInShards) {
-  Comparison comparison({.replicas = {2}, .warmup = {0}, .gradientNorm = false, .sharded = true});
-  Schedule schedule = scheduleOf({.replicas = {2}, .warmup = {0}, .gradientNorm = false});
-  schedule.stages[0].sharding = Sharding::weights;
-  comparison.run().schedule = &schedule;
-  EXPECT_FALSE(comparison.run().run([](Executor& executor, int) { return executor.train(0, 6); }));
-  EXPECT_EQ(comparison.run().statuses[0].message(),
-            "stage 0 cannot keep its weights in shards, as schedule.txt has it");
 }
 
 } // namespace

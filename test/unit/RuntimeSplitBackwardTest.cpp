@@ -138,7 +138,8 @@ TEST(SplitBackward, TrainsTheBitsOfTheReplayInAnyOrderOnAnyRanks) {
 
 TEST(SplitBackward, TrainsTheBitsOfTheReplayUnderEveryFlushingSchedule) {
   const std::pair<const char*, std::size_t> kinds[] = {{"gpipe", 1},         {"1f1b-flush", 1},    {"zb-h1", 1},
-                                                       {"interleaved:2", 2}, {"interleaved:4", 4}, {"zb-v", 2}};
+                                                       {"interleaved:2", 2}, {"interleaved:4", 4}, {"zb-v", 2},
+                                                       {"bfs:2", 2},         {"bfs:4", 4}};
   for (const auto& [kind, stagesPerRank] : kinds)
     for (std::size_t stages = stagesPerRank; stages <= 4; stages += stagesPerRank)
       for (int replicas : {1, 2})

@@ -115,6 +115,20 @@ TEST(ClosedForm, InterleavedBubbleIsPMinusOneOverVM) {
     });
 }
 
+TEST(ClosedForm, BreadthFirstHasTheBubbleOfInterleavedAndHoldsAllOfABatch) {
+  for (int V : {2, 3, 4})
+    forEachSize([&](int p, int m) {
+      if (V == 4 && p == 16) return;
+      Plan plan = equalStages(p, "bfs:" + std::to_string(V), m);
+      pdcrt::Schedule schedule = buildSchedule(shapeOf(plan));
+      Prediction prediction = predict(plan, schedule, 3 * m);
+      double ratio = (p - 1.0) / (V * m);
+      EXPECT_NEAR(prediction.bubbleFraction, ratio / (1 + ratio), 1e-9) << "p " << p << " m " << m << " V " << V;
+      EXPECT_NEAR(prediction.timePerMinibatchMs, 3 * V * (1 + ratio), 1e-9) << "p " << p << " m " << m << " V " << V;
+      EXPECT_EQ(inFlight(schedule, 0, 3 * m), m);
+    });
+}
+
 TEST(ClosedForm, ZeroBubbleVLeavesNoRankIdle) {
   for (int p : {2, 4, 8, 16})
     for (int m : {2 * p - 1, 2 * p, 2 * p + 1, 3 * p, 5 * p + 3, 8 * p}) {

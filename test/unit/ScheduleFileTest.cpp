@@ -91,7 +91,7 @@ TEST(TorchCsv, RoundTripKeepsEveryComputation) {
 }
 
 TEST(TorchCsv, ReadsRanksThatHostStages) {
-  for (const char* kind : {"interleaved:2", "zb-v"})
+  for (const char* kind : {"interleaved:2", "zb-v", "bfs:2"})
     for (std::int64_t m : {4, 8}) {
       pdcrt::Schedule schedule = buildSchedule(flushing(kind, std::vector<StageShape>(4), m));
       pdcrt::Schedule back = scheduleOfBatch(batchOf(csvOf(schedule)), edgesOf(4));
@@ -207,7 +207,7 @@ std::optional<ScheduleFile> read(const std::string& name, const std::string& tex
 
 // What planners ask of lists that were written by hand is what they ask of the kind that made these lists.
 TEST(GivenSchedule, SaysWhatTheListsSay) {
-  for (const char* name : {"1f1b", "1f1b-flush", "gpipe", "2bw", "zb-h1", "zb-v", "interleaved:2"}) {
+  for (const char* name : {"1f1b", "1f1b-flush", "gpipe", "2bw", "zb-h1", "zb-v", "interleaved:2", "bfs:2"}) {
     const ScheduleKind kind(name);
     PipelineShape shape = straightShape(std::vector<StageShape>(4));
     for (int s = 0; s < 4; ++s) shape.stages[static_cast<std::size_t>(s)].warmup = 3 - s;

@@ -159,6 +159,96 @@ TEST(ShardedWeights, OfRanksThatGatherInAnotherOrderAreSeenToStop) {
   EXPECT_NE(problemOf(schedule), "");
 }
 
+/// Three units on each of two ranks.
+Schedule breadthFirst(pdcrt::Sharding sharding, std::int64_t microbatches = 4) {
+  PipelineShape shape = straightShape({{.replicas = 2}, {.replicas = 2}, {.replicas = 2}});
+  for (StageShape& stage : shape.stages) stage.sharding = sharding;
+  shape.kind = "bfs:3";
+  shape.microbatches = microbatches;
+  return buildSchedule(shape);
+}
+
+/// The list of the first batch of rank 0, without transfers.
+std::string firstBatch(const Schedule& schedule) {
+  std::string text;
+  for (const Action& action : pdcrt::expand(schedule, 0, schedule.minibatchesPerUpdate))
+    if (!pdcrt::isTransfer(action.kind)) text += (text.empty() ? "" : " ") + toString(action);
+  return text;
+}
+
+// While a unit computes, the weights of the next one are on their way, and the gradients of the one before are summed.
+TEST(ShardedWeights, OfBreadthFirstListsAreGatheredAhead) {
+  const Schedule schedule = breadthFirst(pdcrt::Sharding::weights);
+  EXPECT_EQ(firstBatch(schedule),
+            "0UN1 1UN1 ?0UN1 0F0 0F2 0RE1 2UN1 ?1UN1 1F0 1F2 1RE1 1UN2 ?2UN1 2F0 2F2 2B0 2B2 2RE1 2RS1 "
+            "0UN2 ?1UN2 1B0 1B2 1RE2 1RS1 ?2RS1 ?0UN2 0B0 0B2 0RE2 0RS1 ?0RS1 0U1 ?1RS1 1U1 2U1");
+  EXPECT_EQ(firstBatch(breadthFirst(pdcrt::Sharding::none)),
+            "0F0 0F2 1F0 1F2 2F0 2F2 2B0 2B2 2AR1 1B0 1B2 1AR1 0B0 0B2 0AR1 ?0AR1 0U1 ?1AR1 1U1 ?2AR1 2U1");
+  EXPECT_EQ(problemOf(schedule), "");
+  Schedule read;
+  std::string error;
+  ASSERT_TRUE(pdcrt::parseSchedule(toString(schedule), read, error)) << error;
+  EXPECT_EQ(read, schedule);
+}
+
+// The kind says how often a stage is gathered without making its lists.
+TEST(ShardedWeights, AreGatheredAsOftenAsTheKindSays) {
+  for (int ranks : {1, 2, 3})
+    for (int each : {2, 3, 5}) {
+      PipelineShape shape =
+          straightShape(std::vector<StageShape>(static_cast<std::size_t>(ranks * each), {.replicas = 2}));
+      for (StageShape& stage : shape.stages) stage.sharding = pdcrt::Sharding::weights;
+      shape.kind = "bfs:" + std::to_string(each);
+      shape.microbatches = 4;
+      const Schedule schedule = frameOf(shape);
+      for (int s = 0; s < ranks * each; ++s)
+        EXPECT_EQ(schedule.stages[static_cast<std::size_t>(s)].sweeps, shape.kind->sweeps(s, ranks * each));
+    }
+  for (const char* kind : {"1f1b", "gpipe", "interleaved:2", "zb-v"}) EXPECT_EQ(ScheduleKind(kind)->sweeps(0, 4), 0);
+}
+
+TEST(ShardedWeights, HaveTheirGradientsWhereOthersWere) {
+  Schedule schedule = breadthFirst(pdcrt::Sharding::weights);
+  for (pdcrt::RankList& rank : schedule.ranks) rank.sums = 3;
+  Schedule read;
+  std::string error;
+  ASSERT_TRUE(pdcrt::parseSchedule(toString(schedule), read, error)) << error;
+  EXPECT_EQ(read, schedule);
+  EXPECT_EQ(schedule.sumPlace(schedule.ranks[0], 2), 2);
+  for (pdcrt::RankList& rank : schedule.ranks) rank.sums = 1;
+  EXPECT_EQ(problemOf(schedule), "rank 0: '1B0' overwrites the gradients of stage 2; it needs ?2RS1 before it");
+  for (pdcrt::RankList& rank : schedule.ranks) rank.sums = 0;
+  EXPECT_FALSE(pdcrt::isWellFormed(schedule, error));
+  EXPECT_EQ(error, "rank 0 has no room for gradients");
+}
+
+TEST(ShardedWeights, AreNotSentToOtherStages) {
+  PipelineShape shape = straightShape({{.replicas = 2, .sharding = pdcrt::Sharding::weights}, {.replicas = 2}});
+  shape.kind = "bfs:2";
+  shape.microbatches = 4;
+  shape.shared = {{0, 1}};
+  std::string error;
+  EXPECT_FALSE(pdcrt::isWellFormed(buildSchedule(shape), error));
+  EXPECT_EQ(error, "shared 0>1: stage 0 has its weights in shards, and no replica has the parameters that it would "
+                   "send");
+}
+
+// An evaluation gathers the weights of each unit once for a chunk of minibatches, on all replicas equally often.
+TEST(ShardedWeights, AreGatheredInEvaluations) {
+  const Schedule schedule = breadthFirst(pdcrt::Sharding::weights);
+  const auto evaluation = [&](int rank, std::int64_t minibatches) {
+    std::string text;
+    for (const Action& action : pdcrt::expandEvaluation(schedule, rank, minibatches))
+      if (!pdcrt::isTransfer(action.kind)) text += (text.empty() ? "" : " ") + toString(action);
+    return text;
+  };
+  EXPECT_EQ(evaluation(0, 5), "0UN1 1UN1 ?0UN1 0E0 0E2 0RE1 2UN1 ?1UN1 1E0 1E2 1RE1 0UN2 ?2UN1 2E0 2E2 2RE1 "
+                              "1UN2 ?0UN2 0E4 0RE2 2UN2 ?1UN2 1E4 1RE2 ?2UN2 2E4 2RE2");
+  EXPECT_EQ(evaluation(1, 5), "0UN1 1UN1 ?0UN1 0E1 0E3 0RE1 2UN1 ?1UN1 1E1 1E3 1RE1 0UN2 ?2UN1 2E1 2E3 2RE1 "
+                              "1UN2 ?0UN2 0RE2 2UN2 ?1UN2 1RE2 ?2UN2 2RE2");
+  EXPECT_TRUE(pdcrt::check(schedule, 5, {.evaluation = true}).passed);
+}
+
 TEST(ShardedSchedules, ExchangesTakeTheirTimes) {
   const Schedule schedule = sharded("1f1b-flush");
   pdcrt::Times times;

@@ -204,7 +204,7 @@ TEST(Schedule, ErrorsNameTheLineAndTheExpectation) {
   EXPECT_EQ(errorOf(head + "rank 0 hosts 0.0\n"), "line 5: expected 'step'");
   EXPECT_EQ(errorOf(head + "start\n"), "line 5: expected a line 'rank …' before 'start'");
   EXPECT_EQ(errorOf(head + "rank 0 hosts 0.0 step 1 more\n"),
-            "line 5: expected 'pool' or the end of the line, got 'more'");
+            "line 5: expected 'pool', 'sums' or the end of the line, got 'more'");
   EXPECT_EQ(
       errorOf(head + "rank 0 hosts 0.0 step 1\nrepeat\n  0F0 0Q0\n"),
       "line 7: expected one of F, B, I, W, U, E, SF, RF, SB, RB, AR, SV, RV, SG, RG, GN, RS, AG, UN, RE in '0Q0'");

@@ -125,7 +125,7 @@ private:
     if (action.kind == ActionKind::gradientNorm) return true; // norms go another way
     if (isReduction(action.kind) && replicas(action.stage) == 1) return true;
     const bool computes = isComputation(action.kind);
-    if (computes && (members_ == 1 || action.kind == ActionKind::update)) {
+    if (computes && (members_ == 1 || isVersioned(action.kind))) {
       EXPECT_EQ(orders_[static_cast<std::size_t>(rank)].turn(action), -1) << toString(action);
       return true;
     }

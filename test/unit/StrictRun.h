@@ -18,7 +18,7 @@
 // all threads of ranks and communication sleep.
 #pragma once
 
-#include "exec/Executor.h"
+#include "ThreadRun.h"
 
 #include <atomic>
 #include <condition_variable>
@@ -104,6 +104,9 @@ public:
       addRing(stage.gathered.ring().size());
       for (std::size_t i = 0, size = stage.gathered.ring().size(); i < size; ++i) // versions count from 1
         addPlace(stage.gathered.ring()[(i + 1) % size].get());
+      addRing(stage.sweeps.ring().size());
+      for (std::size_t i = 0, size = stage.sweeps.ring().size(); i < size; ++i) // sweeps, too
+        addPlace(stage.sweeps.ring()[(i + 1) % size].get());
     }
   }
 
@@ -406,8 +409,8 @@ private:
     if (outcome.end != End::finished) return outcome;
     for (const auto& rank : ranks_)
       for (const HostedStage& hosted : rank->executor->hosted()) {
-        const std::byte* weights = hosted.versions.at(hosted.versions.newest());
-        outcome.result.insert(outcome.result.end(), weights, weights + hosted.stage->bytes.weights);
+        const std::span<const std::byte> weights = newestOf(hosted);
+        outcome.result.insert(outcome.result.end(), weights.begin(), weights.end());
         outcome.result.insert(outcome.result.end(), hosted.state, hosted.state + hosted.stage->bytes.state);
       }
     return outcome;

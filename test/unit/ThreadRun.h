@@ -5,16 +5,26 @@
 #include "exec/Executor.h"
 #include "pdcrt/Places.h"
 
+#include <cstring>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <thread>
 #include <vector>
 
-/// The newest weights and the state of a stage replica, bit for bit.
+/// The newest weights that a stage replica has: all, or those of its shard.
+inline std::span<const std::byte> newestOf(const pdcrt::HostedStage& hosted) {
+  const std::size_t bytes = hosted.sweeps.isUsed()
+                                ? static_cast<std::size_t>(hosted.optimizer->shards()->most()) * sizeof(float)
+                                : hosted.stage->bytes.weights;
+  return {hosted.versions.at(hosted.versions.newest()), bytes};
+}
+
+/// These, and the state, bit for bit.
 inline std::string bitsOf(const pdcrt::HostedStage& hosted) {
-  const std::byte* weights = hosted.versions.at(hosted.versions.newest());
-  return std::string(reinterpret_cast<const char*>(weights), hosted.stage->bytes.weights) +
+  const std::span<const std::byte> weights = newestOf(hosted);
+  return std::string(reinterpret_cast<const char*>(weights.data()), weights.size()) +
          std::string(reinterpret_cast<const char*>(hosted.state), hosted.stage->bytes.state);
 }
 
@@ -77,13 +87,25 @@ struct ThreadRun {
       if (h.host.stage == stage && h.host.replica == replica) return h;
     std::abort();
   }
+  /// All of its newest weights.
   const std::byte* weights(int stage, int replica, int member = 0) const {
-    const pdcrt::Versions& versions = hosted(stage, replica, member).versions;
-    return versions.at(versions.newest());
+    const pdcrt::HostedStage& own = hosted(stage, replica, member);
+    if (!own.sweeps.isUsed()) return own.versions.at(own.versions.newest());
+    std::vector<std::byte>& whole = composed_[stage];
+    whole.assign(own.stage->bytes.weights, std::byte{0});
+    for (int r = 0; r < own.replicas; ++r)
+      for (const pdcrt::Optimizer::Own& part : hosted(stage, r).optimizer->own())
+        std::memcpy(whole.data() + part.parameter->row->offset + part.range.begin * 4,
+                    newestOf(hosted(stage, r)).data() + part.range.at * 4,
+                    static_cast<std::size_t>(part.range.count) * 4);
+    return whole.data();
   }
   std::uint64_t bytesSent(pdcrt::Traffic traffic) const {
     std::uint64_t sum = 0;
     for (const auto& transport : transports) sum += transport->bytesSent[static_cast<std::size_t>(traffic)];
     return sum;
   }
+
+private:
+  mutable std::map<int, std::vector<std::byte>> composed_; ///< of shards, by stage
 };

@@ -94,9 +94,9 @@ void addFlags(CLI::App& app, Flags& flags) {
       app.add_option("--recompute", flags.recompute, "run forwards again instead of keeping their results")
           ->check(member(namesOf(recomputePolicies)))
           ->type_name("none|auto|all"),
-      app.add_option("--shard", flags.shard, "let the replicas of a stage divide the optimizer's state")
+      app.add_option("--shard", flags.shard, "let the replicas of a stage divide the optimizer's state, or weights too")
           ->check(member(namesOf(shardPolicies)))
-          ->type_name("none|optimizer|auto"),
+          ->type_name("none|optimizer|weights|auto"),
       app.add_option("--optimizer-state", planner.optimizerStatePerParameterByte,
                      "bytes of optimizer state per byte of parameters\n1 with momentum, 2 for Adam.")
           ->check(CLI::Range(0.0, 16.0))};

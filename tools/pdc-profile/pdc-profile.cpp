@@ -28,7 +28,7 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--schedule", schedule,
                  "schedule of the runs\nSchedules that separate the halves of a backward need both, timed apart.")
-      ->type_name("1f1b|1f1b-flush|gpipe|2bw|zb-h1|zb-v|interleaved:V")
+      ->type_name("1f1b|1f1b-flush|gpipe|2bw|zb-h1|zb-v|interleaved:V|bfs:V")
       ->check(CLI::Validator(
           [](const std::string& name) {
             return ScheduleKind::named(name) ? std::string() : "'" + name + "' is none of " + scheduleNamesText();

@@ -77,7 +77,7 @@ void PlanFlags::addScheduleTo(CLI::App& app, CompileOptions& options) {
   app.add_option("--schedule", schedule_,
                  "order of forwards and backwards\nOne of " + scheduleNamesText() +
                      ", or a file (docs/FileFormats.md). docs/Semantics.md states what each trains.")
-      ->type_name("1f1b|1f1b-flush|gpipe|2bw|zb-h1|zb-v|interleaved:V|FILE")
+      ->type_name("1f1b|1f1b-flush|gpipe|2bw|zb-h1|zb-v|interleaved:V|bfs:V|FILE")
       ->capture_default_str();
   app.add_option("--microbatches", options.planner.microbatches, "minibatches per update, where the schedule flushes")
       ->check(wholeNumber(1))
@@ -123,10 +123,11 @@ void PlanFlags::addReplicasTo(CLI::App& app, CompileOptions& options) {
   shard_ = nameOf(options.planner.shard);
   app.add_option("--shard", shard_,
                  "what the replicas of a stage divide\n"
-                 "none: each has all of the optimizer's state. optimizer: each keeps and updates a part (ZeRO). auto: "
-                 "where only that fits into memory, or is faster.")
+                 "none: each has all of the optimizer's state. optimizer: each keeps and updates a part (ZeRO). "
+                 "weights: the same of weights and gradients, under the schedule bfs:V (FSDP). auto: where only that "
+                 "fits into memory, or is faster.")
       ->check(CLI::IsMember(namesOf(shardPolicies)))
-      ->type_name("none|optimizer|auto")
+      ->type_name("none|optimizer|weights|auto")
       ->capture_default_str();
   app.add_option("--bucket", bucket_,
                  "gradients that are reduced in one all-reduce, at most\n"

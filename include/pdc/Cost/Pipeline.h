@@ -8,7 +8,7 @@ namespace pdc {
 
 struct PipelineStage {
   int replicas = 1;
-  bool isSharded = false; ///< its replicas divide the optimizer's state and the updates
+  pdcrt::Sharding sharding = pdcrt::Sharding::none; ///< what its replicas divide
   int syncDelay = 0;
   double forwardMs = 0, inputGradientMs = 0, weightGradientMs = 0, updateMs = 0; ///< on the slowest of its devices
   double forwardTeamMs = 0, backwardTeamMs = 0;                                  ///< of the above
@@ -21,6 +21,8 @@ struct PipelineStage {
 
   double backwardMs() const { return inputGradientMs + weightGradientMs; }
   double computeMs() const { return forwardMs + backwardMs(); }
+  bool isSharded() const { return sharding != pdcrt::Sharding::none; }
+  bool isInShards() const { return sharding == pdcrt::Sharding::weights; }
 };
 
 /// What travels between two stages for each minibatch.
@@ -56,7 +58,15 @@ Pipeline pipelineOf(const Plan& plan, const Machine& machine, const PlannerOptio
 /// Bytes of one all-reduce of a stage on its busiest link, as time, and the latency of its steps.
 double allReduceMsOf(const Pipeline& pipeline, int stage, const Machine& machine);
 
-/// stage.bytes with the state of the optimizer.
+/// What a batch sends of a stage's parameters, in all-reduces: one; where weights lie in shards a half for the sum, and
+/// a half each time that they are gathered.
+double allReducesOf(const Pipeline& pipeline, int stage);
+
+/// What the stages with sharded weights have in turn on the rank of a stage, if that is the first of them; else
+/// nothing.
+std::int64_t placesOf(const Pipeline& pipeline, int stage);
+
+/// stage.bytes with the state of the optimizer, as a replica has them.
 StageBytes bytesOf(const PipelineStage& stage, const PlannerOptions& options);
 
 /// Versions of its weights that a stage keeps with this warm-up.

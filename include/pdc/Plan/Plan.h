@@ -73,7 +73,9 @@ struct PlanStage {
   void hideSync(bool splitBackward) {
     const double backwardMs = weightGradientMs + (splitBackward ? 0 : inputGradientMs);
     const bool sharded = sharding != pdcrt::Sharding::none;
-    if (!buckets.empty())
+    if (sharding == pdcrt::Sharding::weights)
+      exposedSyncMs = 0; // the rank goes on with another stage
+    else if (!buckets.empty())
       exposedSyncMs = pdc::exposedSyncMs(buckets, backwardMs, allReduceMs, allReduceCoreMs, sharded);
   }
 };

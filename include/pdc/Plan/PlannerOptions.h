@@ -15,8 +15,9 @@ enum class WarmupPolicy { hide, paper, given };
 /// Which stages run their forward again in the backward: none, those for which the planner chooses it, or all.
 enum class RecomputePolicy : std::uint8_t { none, automatic, all };
 
-/// What the replicas of a stage divide: nothing, the optimizer's state and the updates, or what the planner chooses.
-enum class ShardPolicy : std::uint8_t { none, optimizer, automatic };
+/// What the replicas of a stage divide: nothing, the optimizer's state and the updates, weights and gradients too, or
+/// what the planner chooses.
+enum class ShardPolicy : std::uint8_t { none, optimizer, weights, automatic };
 
 struct PlannerOptions {
   ScheduleKind schedule;
@@ -37,15 +38,23 @@ struct PlannerOptions {
   std::vector<int> stageReplicas;
 
   /// Whether so many replicas of a stage divide the optimizer's state and the updates.
-  bool shards(int replicas) const { return shard == ShardPolicy::optimizer && replicas > 1; }
+  bool shards(int replicas) const { return divides() && replicas > 1; }
+  /// What they divide, where other stages use none of the parameters.
+  pdcrt::Sharding sharding(int replicas) const {
+    if (!shards(replicas)) return pdcrt::Sharding::none;
+    return shard == ShardPolicy::weights ? pdcrt::Sharding::weights : pdcrt::Sharding::optimizer;
+  }
   /// Bytes of the optimizer's state in one of so many replicas of a stage with these parameters.
   std::int64_t optimizerBytes(std::int64_t parameterBytes, int replicas) const {
     const auto bytes = static_cast<std::int64_t>(optimizerStatePerParameterByte * static_cast<double>(parameterBytes));
     return shards(replicas) ? (bytes + replicas - 1) / replicas : bytes;
   }
   /// What a device takes at least, however many share a stage: of the state per byte of parameters, and of an update.
-  double leastOptimizerState() const { return shard == ShardPolicy::optimizer ? 0 : optimizerStatePerParameterByte; }
-  double leastUpdateMs(double updateMs) const { return shard == ShardPolicy::optimizer ? 0 : updateMs; }
+  double leastOptimizerState() const { return divides() ? 0 : optimizerStatePerParameterByte; }
+  double leastUpdateMs(double updateMs) const { return divides() ? 0 : updateMs; }
+
+private:
+  bool divides() const { return shard == ShardPolicy::optimizer || shard == ShardPolicy::weights; }
 };
 
 } // namespace pdc

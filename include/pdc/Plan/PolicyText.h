@@ -29,8 +29,10 @@ inline constexpr std::array<PolicyName<RecomputePolicy>, 3> recomputePolicies = 
 inline constexpr std::array<PolicyName<pdcrt::Sharding>, 3> shardings = {{{pdcrt::Sharding::none, "none"},
                                                                           {pdcrt::Sharding::optimizer, "optimizer"},
                                                                           {pdcrt::Sharding::weights, "weights"}}};
-inline constexpr std::array<PolicyName<ShardPolicy>, 3> shardPolicies = {
-    {{ShardPolicy::none, "none"}, {ShardPolicy::optimizer, "optimizer"}, {ShardPolicy::automatic, "auto"}}};
+inline constexpr std::array<PolicyName<ShardPolicy>, 4> shardPolicies = {{{ShardPolicy::none, "none"},
+                                                                          {ShardPolicy::optimizer, "optimizer"},
+                                                                          {ShardPolicy::weights, "weights"},
+                                                                          {ShardPolicy::automatic, "auto"}}};
 
 /// The policy of this name; nothing if the table has none.
 template <class Policy, std::size_t count>

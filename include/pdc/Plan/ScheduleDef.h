@@ -79,6 +79,10 @@ public:
   /// The policy of the schedule's lists.
   virtual pdcrt::WeightPolicy weights(pdcrt::WeightPolicy asked) const { return asked; }
 
+  /// How often a batch needs all weights of a stage, one stretch of computations after the other. 0: too often, or all
+  /// the time; else its replicas may keep them in shards meanwhile (Sharding::weights).
+  virtual int sweeps(int /*stage*/, int /*stages*/) const { return 0; }
+
   /// The depths of a stage, for kinds with one stage per rank. Other kinds find them from the order of a batch
   /// (frame()).
   virtual StageDepths depths(std::int64_t microbatches, const StageShape& input, const StageShape& own,

@@ -9,6 +9,7 @@
 #include "pdc/Plan/ScheduleDef.h"
 #include "pdc/Schedule/PlanSchedule.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 
@@ -51,6 +52,28 @@ struct StageBytes {
   std::int64_t slot() const { return saved[static_cast<std::size_t>(Keeping::kept)] + sent; }
   /// The bytes that a phase needs at once, with the recomputed values of one minibatch.
   std::int64_t working() const { return scratch + saved[static_cast<std::size_t>(Keeping::recomputed)]; }
+};
+
+/// The same of a replica whose weights lie in shards: its share of parameters and gradients. `optimizer` is its own
+/// already.
+StageBytes inShards(const StageBytes& bytes, int replicas);
+
+/// What the stages of a rank whose weights lie in shards have in turn (pdcrt/Arena.h): places for all parameters of
+/// one, and for all gradients. `spare`: one more for gradients, where several minibatches are added up.
+struct SharedPlaces {
+  std::int64_t parameters = 0, gradients = 0; ///< the most of one stage
+  int stages = 0;
+  bool spare = false;
+
+  void add(const StageBytes& bytes) {
+    parameters = std::max(parameters, bytes.parameters);
+    gradients = std::max(gradients, bytes.gradients);
+    ++stages;
+  }
+  std::int64_t weightBytes(const pdcrt::RankList& rank) const { return parameters * (stages > 0 ? rank.pool : 0); }
+  std::int64_t gradientBytes(const pdcrt::RankList& rank) const {
+    return gradients * (std::min(rank.sums, stages) + (spare ? 1 : 0));
+  }
 };
 
 /// How many copies a replica keeps.

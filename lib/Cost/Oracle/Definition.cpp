@@ -189,6 +189,7 @@ double Definition::exposed(int s) const {
   // A bucket is not reduced before those in front of it are final.
   double most = 0, behind = stage.parameters, left = INFINITY;
   double waitMs = std::max(0.0, stage.syncMs - stage.syncCoreMs), afterwards = 0;
+  if (isInShards(s)) return 0;                            // another stage computes meanwhile
   if (isSharded(stage)) waitMs = afterwards = waitMs / 2; // the second half comes after the update
   for (const auto& [bucket, part] : parts) {
     left = std::min(left, part.second);
@@ -228,13 +229,14 @@ void Definition::loadAllReduces() {
         cross(stage.leaves[i], stage.leaves[(i + 1) % stage.leaves.size()], 2 * (r - 1) / r * stage.parameters);
       }
     double longest = 0;
+    const double sums = allReducesOf(static_cast<int>(&stage - stages_.data()));
     for (const auto& [link, amount] : bytes) {
       double bandwidth = plan_.cluster.levels[static_cast<std::size_t>(link.level)].bandwidthBytesPerS;
       if (bandwidth > 0) longest = std::max(longest, amount / bandwidth);
-      linkBytes_[link] += amount / r; // one update per r minibatches
+      linkBytes_[link] += sums * amount / r; // one update per r minibatches
     }
     stage.syncMs = 1e3 * (longest + 2 * (r - 1) * latency);
-    bytesMoved_ += std::floor(2 * (r - 1) * stage.parameters / r);
+    bytesMoved_ += std::floor(sums * 2 * (r - 1) * stage.parameters / r);
   }
 }
 

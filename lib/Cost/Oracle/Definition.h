@@ -58,7 +58,12 @@ private:
     friend auto operator<=>(const Link&, const Link&) = default;
   };
 
-  bool isSharded(const Stage& stage) const { return options_.shard == ShardPolicy::optimizer && stage.replicas > 1; }
+  bool isSharded(const Stage& stage) const {
+    return (options_.shard == ShardPolicy::optimizer || options_.shard == ShardPolicy::weights) && stage.replicas > 1;
+  }
+  bool isInShards(int stage) const;
+  double allReducesOf(int stage) const;
+  std::int64_t placesFor(int stage) const;
   void readStages();
   void readTrips();
   void readTied();

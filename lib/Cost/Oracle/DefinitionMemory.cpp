@@ -47,6 +47,47 @@ std::int64_t Definition::bufferedBySchedule(int s, const std::vector<int>& warmu
   return bytes;
 }
 
+/// Whether the replicas of a stage have their own share of its weights and gradients only: those whose parameters no
+/// other stage uses.
+bool Definition::isInShards(int s) const {
+  if (options_.shard != ShardPolicy::weights || stages_[static_cast<std::size_t>(s)].replicas < 2) return false;
+  return std::none_of(tied_.begin(), tied_.end(), [&](const Tied& tied) { return tied.owner == s && tied.user != s; });
+}
+
+/// Halves of an all-reduce: the sum; and the weights once for the forwards and once for the backwards, which the last
+/// stage of a rank has one after the other.
+double Definition::allReducesOf(int s) const {
+  const auto count = static_cast<int>(stages_.size());
+  if (!isInShards(s)) return 1;
+  return s + count / plan_.schedule->stagesPerRank < count ? 1.5 : 1;
+}
+
+/// Two places for all parameters of a stage on its rank, and two for gradients where there are as many such stages:
+/// counted with the first one.
+std::int64_t Definition::placesFor(int s) const {
+  if (!isInShards(s)) return 0;
+  const auto& leaves = stages_[static_cast<std::size_t>(s)].leaves;
+  std::int64_t most = 0, mostGradients = 0, count = 0;
+  for (int t = 0; t < static_cast<int>(stages_.size()); ++t) {
+    if (!isInShards(t) || stages_[static_cast<std::size_t>(t)].leaves != leaves) continue;
+    if (t < s) return 0;
+    std::int64_t parameters = 0, gradients = 0;
+    for (std::int64_t v : plan_.stages[static_cast<std::size_t>(t)].nodes) {
+      parameters += graph_.nodes[static_cast<std::size_t>(v)].parameterBytes;
+      gradients += graph_.nodes[static_cast<std::size_t>(v)].gradientBytes;
+    }
+    for (const Tied& tied : tied_)
+      if (tied.owner == t) {
+        if (tied.user == t) parameters += tied.bytes;
+        gradients += tied.bytes * tied.uses;
+      }
+    most = std::max(most, parameters);
+    mostGradients = std::max(mostGradients, gradients);
+    ++count;
+  }
+  return 2 * most + std::min<std::int64_t>(2, count) * mostGradients;
+}
+
 std::int64_t Definition::memory(int s, const std::vector<int>& warmup) const {
   std::int64_t parameters = 0, gradients = 0, saved = 0, sent = 0, scratch = 0, workspace = 0, bytes = 0;
   std::int64_t handover = 0;
@@ -89,7 +130,12 @@ std::int64_t Definition::memory(int s, const std::vector<int>& warmup) const {
   const Stage& own = stages_[static_cast<std::size_t>(s)];
   auto state = static_cast<std::int64_t>(options_.optimizerStatePerParameterByte * static_cast<double>(parameters));
   if (isSharded(own)) state = state / own.replicas + (state % own.replicas > 0 ? 1 : 0);
-  bytes += parameters * versions(s, warmup) + gradients * (own.delay + 1) + state;
+  if (isInShards(s)) {
+    const std::int64_t share = parameters / own.replicas + (parameters % own.replicas > 0 ? 1 : 0);
+    bytes += 2 * share + state + placesFor(s);
+  } else {
+    bytes += parameters * versions(s, warmup) + gradients * (own.delay + 1) + state;
+  }
   bytes += scratch + workspace;
   if (plan_.schedule->splitsBackward || plan_.schedule->stagesPerRank > 1)
     return bytes + bufferedBySchedule(s, warmup, recompute ? 0 : saved, sent, handover) + (recompute ? saved : 0);

@@ -1,5 +1,6 @@
 // The arena of a rank, taken apart.
 #include "MemoryParts.h"
+#include "pdcrt/Arena.h"
 
 #include <algorithm>
 
@@ -32,6 +33,23 @@ static std::int64_t sharedBuffersOf(const Plan& plan, const pdcrt::Schedule& sch
   return bytes;
 }
 
+/// What the stages with sharded weights have in turn on the rank of stage s, if that is the first of them there.
+static void addPlaces(const Plan& plan, const pdcrt::Schedule& schedule, int s, MemorySplit& split) {
+  const int at = schedule.rankOf(s, 0);
+  if (at < 0) return; // a frame of which the plan has other ranks
+  const pdcrt::RankList& rank = schedule.ranks[static_cast<std::size_t>(at)];
+  SharedPlaces places;
+  for (const pdcrt::Host& host : rank.hosts) {
+    const PlanStage& stage = plan.stages[host.stage];
+    if (stage.sharding != pdcrt::Sharding::weights) continue;
+    if (host.stage < s) return;
+    places.add({.parameters = stage.parameterBytes, .gradients = stage.gradientBytes});
+    places.spare = places.spare || pdcrt::gradientSets(schedule, host.stage).spare;
+  }
+  split.weights += places.weightBytes(rank);
+  split.gradients += places.gradientBytes(rank);
+}
+
 /// The parts of a stage's arena that depend on the schedule, and the others that the plan knows, without scratch and
 /// handovers: they are what is left of the plan's total.
 static MemorySplit partsOf(const Plan& plan, const std::vector<EdgeTraffic>& traffic, const pdcrt::Schedule& schedule,
@@ -42,7 +60,14 @@ static MemorySplit partsOf(const Plan& plan, const std::vector<EdgeTraffic>& tra
                    .frozen = stage.frozenBytes,
                    .gradients = stage.gradientBytes};
   bytes.savedAs(Keeping::kept) = slotBytesOf(plan, s);
-  MemorySplit split = stageMemory(frameOf(schedule, s), bytes);
+  StageFrame frame = frameOf(schedule, s);
+  const bool isInShards = stage.sharding == pdcrt::Sharding::weights;
+  if (isInShards) {
+    bytes = inShards(bytes, stage.replicas);
+    frame.gradientSets = 1;
+  }
+  MemorySplit split = stageMemory(frame, bytes);
+  if (isInShards) addPlaces(plan, schedule, s, split);
   split.buffers += ringBytes(schedule, traffic, s) + sharedBuffersOf(plan, schedule, s);
   return split;
 }

@@ -8,12 +8,6 @@
 using namespace pdc;
 using pdcrt::ActionKind;
 
-/// The number of the batch of a local minibatch.
-static std::int64_t batchOf(const pdcrt::Schedule& schedule, const pdcrt::RankList& rank, std::int64_t local) {
-  const pdcrt::Host& host = rank.hosts[0];
-  return schedule.routing(host.stage).minibatch(local, host.replica) / schedule.minibatchesPerUpdate;
-}
-
 /// Stages whose weights a rank has at once, at most.
 static int poolOf(const std::vector<pdcrt::Action>& batch) {
   int held = 0, most = pdcrt::RankList().pool;
@@ -31,24 +25,25 @@ static void fillLists(const TorchBatch& batch, pdcrt::Schedule& schedule) {
     pdcrt::RankList rank;
     rank.hosts = batch.hosts[r];
     rank.pool = poolOf(batch.ranks[r]);
+    rank.sums = std::max(rank.sums, static_cast<int>(rank.hosts.size())); // backwards may come in any order
     std::vector<ListBuilder> builders;
     std::vector<std::size_t> builderOf(batch.stages.size(), 0); // by stage
     for (const pdcrt::Host& host : rank.hosts) {
       builderOf[static_cast<std::size_t>(host.stage)] = builders.size();
       builders.emplace_back(schedule, host);
     }
-    fillBatches(schedule, rank, builders, [&](auto& list, std::int64_t first, std::int64_t) {
+    fillBatches(schedule, rank, builders, [&](auto& list, const BatchSpan& span) {
       for (const pdcrt::Action& action : batch.ranks[r]) {
         const auto stage = static_cast<std::size_t>(action.stage);
         const ListBuilder& builder = builders[builderOf[stage]];
-        const std::int64_t local = first + schedule.routing(action.stage).local(action.index);
+        const std::int64_t local = span.first + schedule.routing(action.stage).local(action.index);
         if (action.kind == ActionKind::forward) builder.forward(list, local);
         if (action.kind == ActionKind::backward) builder.backward(list, local);
         if (action.kind == ActionKind::backwardInput) builder.backwardInput(list, local);
         if (action.kind == ActionKind::backwardWeight) builder.backwardWeight(list, local);
         if (action.kind == ActionKind::unshard) builder.unshard(list);
         if (action.kind == ActionKind::reshard) builder.reshard(list);
-        if (action.kind == ActionKind::reduceScatter) builder.reduce(list, batchOf(schedule, rank, first) + 1);
+        if (action.kind == ActionKind::reduceScatter) builder.reduce(list, span.version);
       }
       for (const ListBuilder& builder : builders) builder.reshardAll(list);
     });

@@ -6,14 +6,13 @@
 
 using namespace pdc;
 
-void pdc::fillBatches(
-    const pdcrt::Schedule& schedule, pdcrt::RankList& rank, const std::vector<ListBuilder>& builders,
-    const std::function<void(std::vector<pdcrt::Action>& list, std::int64_t first, std::int64_t last)>& append) {
+void pdc::fillBatches(const pdcrt::Schedule& schedule, pdcrt::RankList& rank, const std::vector<ListBuilder>& builders,
+                      const std::function<void(std::vector<pdcrt::Action>& list, const BatchSpan& batch)>& append) {
   const std::int64_t m = schedule.minibatchesPerUpdate;
   const pdcrt::Routing routing = schedule.routing(rank.hosts[0].stage);
   auto localCount = [&](std::int64_t count) { return routing.localCount(count, rank.hosts[0].replica); };
   auto appendBatch = [&](std::vector<pdcrt::Action>& list, std::int64_t batch) {
-    append(list, localCount(batch * m), localCount((batch + 1) * m));
+    append(list, {localCount(batch * m), localCount((batch + 1) * m), batch + 1});
     for (const ListBuilder& builder : builders) builder.reduce(list, batch + 1);
     for (const ListBuilder& builder : builders) builder.norm(list, batch + 1);
     for (const ListBuilder& builder : builders) builder.update(list, batch + 1);

@@ -13,7 +13,8 @@ pdcrt::Schedule FlushKind::build(const PipelineShape& shape) const {
   for (pdcrt::RankList& rank : schedule.ranks) {
     std::int64_t warmup = schedule.stages[rank.hosts[0].stage].warmup;
     const std::vector<ListBuilder> builders = {ListBuilder(schedule, rank.hosts[0])};
-    fillBatches(schedule, rank, builders, [&](auto& list, std::int64_t first, std::int64_t last) {
+    fillBatches(schedule, rank, builders, [&](auto& list, const BatchSpan& batch) {
+      const std::int64_t first = batch.first, last = batch.last;
       std::int64_t ahead = std::min(last - first, warmup);
       for (std::int64_t k = first; k < first + ahead; ++k) builders[0].forward(list, k);
       for (std::int64_t j = first; j < last; ++j) {

@@ -230,6 +230,11 @@ void ListBuilder::reduce(std::vector<Action>& list, std::int64_t version) const 
   if (isReplicated()) list.push_back({stage().sum(), false, host_.stage, -1, version});
 }
 
+void ListBuilder::awaitReduced(std::vector<Action>& list, std::int64_t version) const {
+  if (!isReplicated()) return;
+  while (sums_ < std::min(version, reduced_)) list.push_back({stage().sum(), true, host_.stage, -1, ++sums_});
+}
+
 /// Waits until all replicas have all of the weights of a version, and of those before it.
 void ListBuilder::awaitGathered(std::vector<Action>& list, std::int64_t version) const {
   if (stage().sharding != pdcrt::Sharding::optimizer) return;
@@ -238,7 +243,7 @@ void ListBuilder::awaitGathered(std::vector<Action>& list, std::int64_t version)
 
 void ListBuilder::norm(std::vector<Action>& list, std::int64_t version) const {
   if (!schedule_.hasNorm(host_.stage) || version < 1) return;
-  if (isReplicated()) list.push_back({stage().sum(), true, host_.stage, -1, version});
+  awaitReduced(list, version);
   list.push_back({ActionKind::gradientNorm, false, host_.stage, -1, version});
 }
 
@@ -246,8 +251,8 @@ void ListBuilder::update(std::vector<Action>& list, std::int64_t version) const 
   if (version < 1) return;
   if (schedule_.hasNorm(host_.stage))
     list.push_back({ActionKind::gradientNorm, true, host_.stage, -1, version});
-  else if (isReplicated())
-    list.push_back({stage().sum(), true, host_.stage, -1, version});
+  else
+    awaitReduced(list, version);
   awaitGathered(list, version - stage().versions); // in its place the new one is written
   for (const pdcrt::SharedEdge* edge : owned_)
     share(list, ActionKind::sendVersion, true, edge->user, version - edge->versionSend);

@@ -42,6 +42,8 @@ public:
   /// Starts the sum over the replicas for a version, if the stage is replicated and has not done so, when the gradients
   /// of all its uses are here.
   void reduce(std::vector<pdcrt::Action>& list, std::int64_t version) const;
+  /// Waits for the sums that have been started, up to that of a version.
+  void awaitReduced(std::vector<pdcrt::Action>& list, std::int64_t version) const;
   /// Starts the norm of the gradients of all stages for a version, if updates await it. The stages of a rank all start
   /// it before one awaits it.
   void norm(std::vector<pdcrt::Action>& list, std::int64_t version) const;
@@ -88,19 +90,22 @@ private:
   pdcrt::Host host_;
   std::array<std::vector<Port>, 4> ports_; ///< of SF, RF, SB, RB
   std::vector<const pdcrt::SharedEdge*> owned_, used_;
-  // What the list has so far: the newest version that it awaits, and whose gradients it sums; sweeps that it starts,
-  // awaits and gives up.
-  mutable std::int64_t gathered_ = 0, reduced_ = 0, unshards_ = 0, unsharded_ = 0, reshards_ = 0;
+  // What the list has so far: the newest version that it awaits, whose gradients it sums, and of which it awaits the
+  // sum; sweeps that it starts, awaits and gives up.
+  mutable std::int64_t gathered_ = 0, reduced_ = 0, sums_ = 0, unshards_ = 0, unsharded_ = 0, reshards_ = 0;
 };
 
 /// Rings for the schedule's edges that suffice for the slots and handovers of its stages.
 void sizeRings(pdcrt::Schedule& schedule);
 
+/// The local minibatches [first, last) of one replica in a batch, and the version that is made of them.
+struct BatchSpan {
+  std::int64_t first, last, version;
+};
+
 /// Fills in the lists of a rank of a flushing schedule, batch after batch. For each, `append` adds the forwards and
-/// backwards of the local minibatches [first, last) of one replica to `list`; then the hosted stages, whose builders
-/// these are, are updated.
-void fillBatches(
-    const pdcrt::Schedule& schedule, pdcrt::RankList& rank, const std::vector<ListBuilder>& builders,
-    const std::function<void(std::vector<pdcrt::Action>& list, std::int64_t first, std::int64_t last)>& append);
+/// backwards of one replica to `list`; then the hosted stages, whose builders these are, are updated.
+void fillBatches(const pdcrt::Schedule& schedule, pdcrt::RankList& rank, const std::vector<ListBuilder>& builders,
+                 const std::function<void(std::vector<pdcrt::Action>& list, const BatchSpan& batch)>& append);
 
 } // namespace pdc

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <map>
 
 using namespace pdc;
 using pdcrt::ActionKind;
@@ -110,6 +111,38 @@ static void readDepths(const BatchOrder& order, std::vector<pdcrt::ScheduleStage
     }
 }
 
+namespace {
+
+/// Computations of a rank that follow each other in one stage: for them its sharded weights are gathered once.
+struct Visit {
+  int stage = 0;
+  std::size_t begin = 0, end = 0; ///< in the rank's order
+  bool sums = false;              ///< the last backward is one of them
+};
+
+std::vector<Visit> visitsOf(const std::vector<Computation>& order) {
+  std::vector<Visit> visits;
+  std::map<int, std::size_t> lastOf; // by stage: its last visit
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    if (visits.empty() || visits.back().stage != order[i].stage) visits.push_back({order[i].stage, i});
+    visits.back().end = i + 1;
+    lastOf[order[i].stage] = visits.size() - 1;
+  }
+  for (const auto& [stage, last] : lastOf) visits[last].sums = true;
+  return visits;
+}
+
+} // namespace
+
+/// How often each stage with sharded weights is visited in a batch.
+static void readSweeps(const BatchOrder& order, std::vector<pdcrt::ScheduleStage>& stages) {
+  for (pdcrt::ScheduleStage& stage : stages)
+    if (stage.sharding == pdcrt::Sharding::weights) stage.sweeps = 0;
+  for (const std::vector<Computation>& rank : order)
+    for (const Visit& visit : visitsOf(rank))
+      if (pdcrt::ScheduleStage& stage = stages[visit.stage]; stage.sharding == pdcrt::Sharding::weights) ++stage.sweeps;
+}
+
 pdcrt::Schedule LoopedKind::frame(const PipelineShape& shape) const {
   pdcrt::Schedule schedule;
   schedule.kind = name;
@@ -121,6 +154,7 @@ pdcrt::Schedule LoopedKind::frame(const PipelineShape& shape) const {
         {.replicas = stage.replicas, .sharding = stage.replicas > 1 ? stage.sharding : pdcrt::Sharding::none});
   const BatchOrder batch = orderOf(shape);
   readDepths(batch, schedule.stages);
+  readSweeps(batch, schedule.stages);
   for (const std::vector<Computation>& rank : batch) {
     std::vector<int> stages;
     for (const Computation& what : rank) stages.push_back(what.stage);
@@ -147,31 +181,87 @@ pdcrt::Schedule LoopedKind::frame(const PipelineShape& shape) const {
   return schedule;
 }
 
-pdcrt::Schedule LoopedKind::build(const PipelineShape& shape) const {
-  pdcrt::Schedule schedule = frame(shape);
-  const BatchOrder batch = orderOf(shape);
-  auto replicas = static_cast<std::size_t>(shape.stages[0].replicas);
-  for (std::size_t r = 0; r < schedule.ranks.size(); ++r) {
-    pdcrt::RankList& rank = schedule.ranks[r];
-    std::vector<ListBuilder> builders;
-    for (const pdcrt::Host& host : rank.hosts) builders.emplace_back(schedule, host);
-    auto builderOf = [&](int stage) -> const ListBuilder& {
-      std::size_t i = 0;
-      while (rank.hosts[i].stage != stage) ++i;
-      return builders[i];
-    };
-    fillBatches(schedule, rank, builders, [&](auto& list, std::int64_t first, std::int64_t last) {
-      for (const Computation& what : batch[r / replicas]) {
-        if (first + what.minibatch >= last) continue; // a replica may have one minibatch less
-        const ListBuilder& builder = builderOf(what.stage);
-        switch (what.kind) {
-        case ActionKind::forward: builder.forward(list, first + what.minibatch); break;
-        case ActionKind::backward: builder.backward(list, first + what.minibatch); break;
-        case ActionKind::backwardInput: builder.backwardInput(list, first + what.minibatch); break;
-        default: builder.backwardWeight(list, first + what.minibatch);
-        }
+namespace {
+
+/// The lists of the batches of one rank.
+class RankBatches {
+public:
+  /// `inOneGo`: the backwards of a stage follow each other.
+  RankBatches(const pdcrt::Schedule& schedule, pdcrt::RankList& rank, const std::vector<Computation>& order,
+              bool inOneGo)
+      : schedule_(schedule), rank_(rank), order_(order), inOneGo_(inOneGo), visits_(visitsOf(order)) {
+    for (const pdcrt::Host& host : rank.hosts) builders_.emplace_back(schedule, host);
+  }
+
+  void fill() {
+    fillBatches(schedule_, rank_, builders_, [&](auto& list, const BatchSpan& batch) {
+      std::size_t gathered = 0; // visits whose weights have been asked for
+      for (std::size_t i = 0; i < visits_.size(); ++i) {
+        // While this one computes, the weights of the next one are on their way.
+        std::size_t next = i + 1;
+        while (next < visits_.size() && !isGathered(visits_[next].stage)) ++next;
+        for (; gathered < std::min(next + 1, visits_.size()); ++gathered)
+          if (const int stage = visits_[gathered].stage; isGathered(stage)) builderOf(stage).unshard(list);
+        visit(list, visits_[i], batch);
       }
     });
   }
+
+private:
+  bool isGathered(int stage) const { return schedule_.stages[stage].sharding == pdcrt::Sharding::weights; }
+  /// Whether the replicas of a stage add up its gradients while the rank goes on with another one: where it does not
+  /// come back to the stage in this batch. What other stages have of them comes at the end.
+  bool sumsEarly(int stage) const {
+    const auto owns = [&](const pdcrt::SharedEdge& edge) { return edge.owner == stage; };
+    return inOneGo_ && std::none_of(schedule_.shared.begin(), schedule_.shared.end(), owns);
+  }
+  const ListBuilder& builderOf(int stage) const {
+    std::size_t i = 0;
+    while (rank_.hosts[i].stage != stage) ++i;
+    return builders_[i];
+  }
+
+  void visit(std::vector<pdcrt::Action>& list, const Visit& visit, const BatchSpan& batch) const {
+    const ListBuilder& builder = builderOf(visit.stage);
+    if (visit.sums && isGathered(visit.stage)) awaitPlace(list, visit.stage, batch.version);
+    for (std::size_t i = visit.begin; i < visit.end; ++i) {
+      const std::int64_t minibatch = batch.first + order_[i].minibatch;
+      if (minibatch >= batch.last) continue; // a replica may have one minibatch less
+      switch (order_[i].kind) {
+      case ActionKind::forward: builder.forward(list, minibatch); break;
+      case ActionKind::backward: builder.backward(list, minibatch); break;
+      case ActionKind::backwardInput: builder.backwardInput(list, minibatch); break;
+      default: builder.backwardWeight(list, minibatch);
+      }
+    }
+    if (isGathered(visit.stage)) builder.reshard(list);
+    if (visit.sums && sumsEarly(visit.stage)) builder.reduce(list, batch.version);
+  }
+
+  /// Waits for the sums whose gradients are where those of a stage will be.
+  void awaitPlace(std::vector<pdcrt::Action>& list, int stage, std::int64_t version) const {
+    for (const pdcrt::Host& host : rank_.hosts)
+      if (host.stage != stage && isGathered(host.stage) &&
+          schedule_.sumPlace(rank_, host.stage) == schedule_.sumPlace(rank_, stage))
+        builderOf(host.stage).awaitReduced(list, version);
+  }
+
+  const pdcrt::Schedule& schedule_;
+  pdcrt::RankList& rank_;
+  const std::vector<Computation>& order_;
+  bool inOneGo_;
+  std::vector<Visit> visits_;
+  std::vector<ListBuilder> builders_;
+};
+
+} // namespace
+
+pdcrt::Schedule LoopedKind::build(const PipelineShape& shape) const {
+  pdcrt::Schedule schedule = frame(shape);
+  const BatchOrder batch = orderOf(shape);
+  const auto replicas = static_cast<std::size_t>(shape.stages[0].replicas);
+  const bool inOneGo = sweeps(0, static_cast<int>(shape.stages.size())) > 0;
+  for (std::size_t r = 0; r < schedule.ranks.size(); ++r)
+    RankBatches(schedule, schedule.ranks[r], batch[r / replicas], inOneGo).fill();
   return schedule;
 }

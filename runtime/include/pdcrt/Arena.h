@@ -6,6 +6,10 @@
 // parameters, state, optimizer state, gradient sets, slots, edge buffers, shared parameters, handovers, staging of the
 // all-reduce, staging of data; then one scratch and one workspace, which all share. Every buffer starts at a multiple
 // of 64 bytes.
+//
+// Of a stage whose weights lie in shards, weights and gradients are those of the largest shard. Behind the hosts are
+// places that such stages take in turn: for all weights of one, as many as the rank's pool has; for all its gradients
+// and the staging of their sum (RankList::sums); and one spare set of gradients.
 #pragma once
 
 #include "pdcrt/Schedule.h"
@@ -63,6 +67,8 @@ SharedBuffers sharedBuffers(const Schedule& schedule, int stage, const SharedRow
 /// is at its offset + i * arenaBytes(size of one).
 struct ArenaHost {
   std::size_t weights = 0, frozen = 0, state = 0, optimizer = 0, gradients = 0, slots = 0;
+  std::size_t spare = 0;          ///< set of gradients, where there is one
+  std::size_t sum = 0;            ///< of sharded weights: what is left of the gradients once they are summed
   std::vector<std::size_t> edges; ///< one per EdgeRow
   struct Shared {
     std::size_t values = 0, parts = 0;
@@ -73,12 +79,14 @@ struct ArenaHost {
 
 struct Arena {
   std::vector<ArenaHost> hosts;
+  std::size_t pool = 0, poolStride = 0; ///< places for all weights of a stage
   std::size_t scratch = 0, workspace = 0;
   std::size_t workspaceBytes = 0;
   std::size_t bytes = 0; ///< the whole arena
 };
 
-/// Lays out the arena of a rank that hosts `stages` (a stage appears once per replica that the rank hosts).
-Arena layoutArena(const Schedule& schedule, std::span<const ArenaStage> stages);
+/// Lays out the arena of a rank that hosts `stages` (a stage appears once per replica that the rank hosts). Of `rank`,
+/// its pool and sums matter.
+Arena layoutArena(const Schedule& schedule, std::span<const ArenaStage> stages, const RankList& rank = {});
 
 } // namespace pdcrt

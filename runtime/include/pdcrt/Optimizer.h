@@ -94,6 +94,7 @@ void update(Stream& q, std::span<const UpdateSlice> slices, const Training& trai
 /// Which of the replicas that divide a stage's updates this is.
 struct ShardPlace {
   int replicas = 1, replica = 0; ///< one replica: nothing is divided
+  bool weights = false;          ///< the blocks of weights and gradients have the shard only, as that of the state has
 };
 
 class Optimizer {
@@ -137,6 +138,7 @@ private:
   const Training& training_;
   std::optional<Shards> shards_;
   OptimizerLayout layout_;
+  bool inShards_; ///< ShardPlace::weights
   std::vector<Own> own_;
   std::vector<TrainedParameter> parameters_;
   mutable std::vector<const float*> terms_; ///< of the sum that is being made

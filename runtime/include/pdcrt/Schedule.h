@@ -123,7 +123,8 @@ struct RankList {
   std::vector<Action> start;
   std::vector<Action> repeat;
   std::int64_t step = 1; ///< minibatches that a round of `repeat` advances, of the whole pipeline
-  int pool = 2;          ///< stages with sharded weights of which the rank has room for all weights at once
+  int pool = 2;          ///< stages with sharded weights of which the rank has room for all weights at once,
+  int sums = 2;          ///< and for the gradients of all weights, until they are summed over the replicas
   friend bool operator==(const RankList&, const RankList&) = default;
 };
 
@@ -173,6 +174,10 @@ struct Schedule {
 
   /// The rank that hosts a replica of a stage; -1 if none does.
   int rankOf(int stage, int replica) const;
+
+  /// Which of the places for gradients (RankList::sums) a stage with sharded weights has on its rank: they take them in
+  /// turn, in the order in which the rank hosts them.
+  int sumPlace(const RankList& rank, int stage) const;
 
   /// Index of the edge that connects two stages (in either order); -1 if none does.
   int edgeBetween(int a, int b) const;

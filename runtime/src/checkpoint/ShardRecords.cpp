@@ -27,6 +27,7 @@ std::size_t weightsBytes(const HostedStage& hosted) {
 }
 
 void copyShard(Stream& q, const HostedStage& hosted, const std::byte* weights, std::byte* to) {
+  if (hosted.sweeps.isUsed()) return device::copy(q, to, weights, weightsBytes(hosted));
   for (const Shards::Range& range : hosted.optimizer->shards()->of(hosted.host.replica))
     device::copy(q, to + bytesAt(range.at),
                  weights + hosted.stage->parameters[static_cast<std::size_t>(range.row)].offset + bytesAt(range.begin),

@@ -13,7 +13,8 @@ namespace pdcrt {
 /// Bytes of the weights that a replica which has some to write writes.
 std::size_t weightsBytes(const HostedStage& hosted);
 
-/// Copies the shard of a block of weights to `to`, with its elements one after the other.
+/// Copies the shard of a version of the weights to `to`, with its elements one after the other, as they are where
+/// weights lie in shards.
 void copyShard(Stream& q, const HostedStage& hosted, const std::byte* weights, std::byte* to);
 
 /// Puts such a copy, and that of the optimizer block, into the order of files, and lists their records.

@@ -19,12 +19,14 @@ static constexpr std::size_t index(std::int64_t i) {
 
 Status Executor::train(std::int64_t first, std::int64_t minibatches) {
   run_ = {.first = first, .minibatches = minibatches};
+  evaluating_ = false;
   if (Status status = refreshTied(); !status) return status;
   for (HostedStage& hosted : hosted_) {
     hosted.versions.restart();
     hosted.tied.restart();
     hosted.gradients.restart();
     hosted.gathered.restart();
+    hosted.sweeps.restart();
   }
   trained_ = true;
   if (Status status = follow(order_, /*evaluation=*/false); !status) return status;
@@ -52,8 +54,10 @@ Status Executor::gatherFromTeam(const HostedStage& hosted, std::span<const std::
 
 Status Executor::evaluate(std::int64_t minibatches, BatchSource& data, const Predicted& predicted) {
   run_ = {.first = 0, .minibatches = minibatches};
+  evaluating_ = true;
   evaluationData_ = &data;
   predicted_ = &predicted;
+  for (HostedStage& hosted : hosted_) hosted.sweeps.restart();
   if (Status status = refreshTied(); !status) return status;
   if (Status status = follow(evaluationOrder_, /*evaluation=*/true); !status) return status;
   for (ListCursor list(*setup_.schedule, setup_.rank, minibatches, /*evaluation=*/true); list.peek(); list.pop())
@@ -69,6 +73,7 @@ Status Executor::drain() {
         if (Status status = finish(transfers); !status) return status;
     if (Status status = hosted.gradients.forEachWork(finish); !status) return status;
     if (Status status = hosted.gathered.forEachWork(finish); !status) return status;
+    if (Status status = hosted.sweeps.forEachWork(finish); !status) return status;
     for (TransferGroup* transfers : hosted.tied.transfers())
       if (Status status = finish(*transfers); !status) return status;
   }
@@ -151,6 +156,7 @@ Status Executor::compute(HostedStage& hosted, const Action& action) {
   case ActionKind::forward: return forward(hosted, action);
   case ActionKind::update: return update(hosted, action);
   case ActionKind::evaluate: return evaluateOne(hosted, action);
+  case ActionKind::reshard: return hosted.sweeps.giveUp(action);
   default: return backward(hosted, action);
   }
 }
@@ -159,6 +165,9 @@ Status Executor::reduce(HostedStage& hosted, const Action& action) {
   switch (action.kind) {
   case ActionKind::gradientNorm: return hosted.gradients.norm(action);
   case ActionKind::allGather: return hosted.gathered.act(action, hosted.versions, followed_);
+  case ActionKind::unshard:
+    return hosted.sweeps.gather(action, hosted.versions.at(hosted.versions.newest()),
+                                evaluating_ ? -1 : hosted.versions.newest(), followed_);
   default: return hosted.gradients.allReduce(action, followed_);
   }
 }
@@ -227,6 +236,12 @@ const std::byte* Executor::onHost(const std::byte* block, std::size_t bytes) {
   return mirrors_.back().data();
 }
 
+/// The weights of a version for a phase; null where not all of them are here.
+static const std::byte* weightsOf(const HostedStage& hosted, std::int64_t version) {
+  if (hosted.sweeps.isUsed()) return hosted.sweeps.weights(version);
+  return hosted.gathered.has(version) ? hosted.versions.at(version) : nullptr;
+}
+
 static Status notGathered(const Action& action, std::int64_t version) {
   return {Exit::invalid,
           "action " + toString(action) + " needs version " + std::to_string(version) +
@@ -245,13 +260,14 @@ Status Executor::forward(HostedStage& hosted, const Action& action) {
     return {Exit::invalid, "action " + toString(action) + " needs version " + std::to_string(slot.version) +
                                " of its weights, the newest is " + std::to_string(hosted.versions.newest()) + " of " +
                                std::to_string(hosted.versions.count()) + " kept"};
-  if (!hosted.gathered.has(slot.version)) return notGathered(action, slot.version);
+  const std::byte* const weights = weightsOf(hosted, slot.version);
+  if (!weights) return notGathered(action, slot.version);
   if (Status status = hosted.tied.choose(action.index, action); !status) return status;
   if (hosted.updating && hosted.versions.count() == 1)
     return {Exit::invalid, "action " + toString(action) + " comes before the update that its stage has begun",
             "compile with --updates=late"};
   Call call = callFor(hosted, action.index);
-  call.weights = hosted.versions.at(slot.version);
+  call.weights = weights;
   if (Status status = turn_.take(followed_, action); !status) return status;
   run("forward", hosted.stage->forward, hosted, call);
   turn_.give();
@@ -272,7 +288,8 @@ Status Executor::backward(HostedStage& hosted, const Action& action) {
   if (!hosted.versions.alive(version))
     return {Exit::invalid, "action " + toString(action) + " needs version " + std::to_string(version) +
                                " of its weights, which has been overwritten"};
-  if (!hosted.gathered.has(version)) return notGathered(action, version);
+  const std::byte* const weights = weightsOf(hosted, version);
+  if (!weights) return notGathered(action, version);
 
   const std::int64_t update = action.index / setup_.schedule->minibatchesOfUpdate(hosted.host.stage) + 1;
   if (Status status = hosted.gradients.claim(action, update); !status) return status;
@@ -283,7 +300,7 @@ Status Executor::backward(HostedStage& hosted, const Action& action) {
             "compile with --updates=late"};
   if (Status status = hosted.tied.choose(action.index, action); !status) return status;
   Call call = callFor(hosted, action.index);
-  call.weights = hosted.versions.at(version);
+  call.weights = weights;
   if (Status status = turn_.take(followed_, action); !status) return status;
   if (action.kind != ActionKind::backwardWeight)
     if (Status status = runHalf(hosted, action, update, call, /*withInput=*/true); !status) return status;
@@ -309,7 +326,8 @@ Status Executor::runHalf(HostedStage& hosted, const Action& action, std::int64_t
 Status Executor::evaluateOne(HostedStage& hosted, const Action& action) {
   hosted.tied.chooseFirst();
   Call call = callFor(hosted, action.index);
-  call.weights = hosted.versions.at(hosted.versions.newest());
+  call.weights = hosted.sweeps.isUsed() ? hosted.sweeps.weights(-1) : hosted.versions.at(hosted.versions.newest());
+  if (!call.weights) return notGathered(action, hosted.versions.newest());
   if (Status status = readData(hosted, action.index, call.frame.slot, evaluationData_); !status) return status;
   if (Status status = turn_.take(followed_, action); !status) return status;
   run("evaluate", hosted.stage->evaluate, hosted, call);

@@ -77,6 +77,10 @@ public:
                                           std::span<std::byte> destination, const MemberPart& part)>;
   Status setWeights(const ReadTensor& read);
 
+  /// Calls see(weights) with all of the newest weights of a hosted stage (drained pipeline). Where they lie in shards
+  /// they are gathered for that, so all ranks call it, stage by stage in one order.
+  Status withWeights(HostedStage& hosted, const std::function<void(std::byte* weights)>& see);
+
   std::span<const HostedStage> hosted() const { return hosted_; }
   std::span<HostedStage> hosted() { return hosted_; }
   const Arena& arena() const { return arena_; }
@@ -144,9 +148,12 @@ private:
   Replays replays_;
   DataIn data_;
   LossRing losses_;
+  WeightPool pool_;                 ///< of stages whose weights lie in shards
+  std::vector<SumPlace> sumPlaces_; ///< of such stages
   std::vector<HostMemory> mirrors_; ///< of blocks, for a host that does not see them
 
-  RunSpan run_;          ///< the current run
+  RunSpan run_; ///< the current run
+  bool evaluating_ = false;
   bool trained_ = false; ///< tied parameters have been updated since their users got them
   BatchSource* evaluationData_ = nullptr;
   const Predicted* predicted_ = nullptr;

@@ -1,5 +1,6 @@
 #include "GradientFlow.h"
 
+#include "OwnRanges.h"
 #include "pdcrt/Replay.h"
 #include "transport/Channels.h"
 
@@ -30,7 +31,8 @@ void GradientFlow::prepare(const GradientFlowSetup& setup, const ArenaHost& plac
         set.allReduces.push_back(std::make_unique<AllReduce>(group, lane, /*spreads=*/!isSharded()));
     sets_.push_back(std::move(set));
   }
-  if (sets.spare) spare_ = memory + place.gradients + arenaBytes(bytes, static_cast<std::size_t>(sets.ring));
+  if (sets.spare) spare_ = memory + place.spare;
+  if (setup.sumPlace) sum_ = memory + place.sum;
   prepareNorms();
 }
 
@@ -178,7 +180,20 @@ Status GradientFlow::claim(const Action& action, std::int64_t update) {
   if ((set.inputs > 0 || set.minibatches > 0) && set.update != update)
     return {Exit::invalid, "action " + toString(action) + " overwrites the gradients of update " +
                                std::to_string(set.update) + ", which is not made"};
+  if (Status status = takePlace(action); !status) return status;
   set.update = update;
+  return {};
+}
+
+/// Where stages have their gradients in one place in turn: it is this one's until these are summed.
+Status GradientFlow::takePlace(const Action& action) {
+  SumPlace* const place = setup_.sumPlace;
+  if (!place) return {};
+  if (place->stage >= 0 && place->stage != setup_.host.stage)
+    return {Exit::invalid,
+            "action " + toString(action) + " overwrites the gradients of stage " + std::to_string(place->stage),
+            "await their sum earlier in schedule.txt"};
+  place->stage = setup_.host.stage;
   return {};
 }
 
@@ -270,11 +285,15 @@ Status GradientFlow::allReduce(const Action& action, const StartOrder* order) {
     for (const std::unique_ptr<AllReduce>& reduction : set.allReduces)
       if (!setup_.posting->await(*reduction)) return setup_.posting->failure();
     setup_.posting->tellWait(action, begin, set.allReduces.front()->postedAt, set.allReduces.back()->completedAt);
+    if (!sum_) return {};
+    takeOwnGradients(setup_.posting->stream(), *setup_.optimizer, set.memory, sum_);
+    setup_.sumPlace->stage = -1;
     return {};
   }
   if (reduced_ >= action.index || (set.posted == 0 && set.allReduces.front()->pending()))
     return {Exit::invalid, "action " + toString(action) + " needs gradients whose last all-reduce is not complete",
             "await it earlier in schedule.txt"};
+  if (Status status = takePlace(action); !status) return status;
   set.update = reduced_ = action.index;
   const bool all = setup_.tied->owns();
   if (set.minibatches == 0 && all) device::zero(setup_.posting->stream(), set.memory, setup_.stage->bytes.gradients);
@@ -298,7 +317,13 @@ Status GradientFlow::squaresOf(const Set& set, ExactSum& sum) {
     squared_.push_back({reinterpret_cast<const float*>(set.memory + parameter.gradient) + begin, count});
     blocks += device::blocksOfSquares(count, squaresBlock);
   };
-  for (const Optimizer::Own& own : setup_.optimizer->own()) add(*own.parameter, own.range.begin, own.range.count);
+  for (const Optimizer::Own& own : setup_.optimizer->own())
+    if (!sum_) {
+      add(*own.parameter, own.range.begin, own.range.count);
+    } else {
+      squared_.push_back({reinterpret_cast<const float*>(sum_) + own.range.at, own.range.count});
+      blocks += device::blocksOfSquares(own.range.count, squaresBlock);
+    }
   if (!isSharded())
     for (const TrainedParameter& parameter : setup_.optimizer->parameters())
       add(parameter, 0, parameter.row->shape.elements());

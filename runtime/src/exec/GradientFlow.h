@@ -28,6 +28,11 @@
 
 namespace pdcrt {
 
+/// A place for the gradients of stages with sharded weights, which they have in turn (Schedule::sumPlace).
+struct SumPlace {
+  int stage = -1; ///< that has gradients there which are not summed over the replicas
+};
+
 /// What a flow works with; all of it outlives the flow.
 struct GradientFlowSetup {
   const Schedule* schedule = nullptr;
@@ -40,6 +45,7 @@ struct GradientFlowSetup {
   TiedParameters* tied = nullptr;
   Posting* posting = nullptr;
   const RunSpan* run = nullptr;
+  SumPlace* sumPlace = nullptr; ///< where weights lie in shards
   /// Gradients that are reduced at a time, at most.
   std::size_t floatsOfReduction = 1 << 20;
 };
@@ -107,7 +113,8 @@ public:
   /// The update has been made: its set is free.
   void updated(std::int64_t update);
 
-  std::byte* memory(std::int64_t update) { return setOf(update).memory; }
+  /// The sums for an update: all of them, or those of the shard where weights lie in shards.
+  std::byte* memory(std::int64_t update) { return sum_ ? sum_ : setOf(update).memory; }
   /// Calls visit(work) for all works that may be under way, until it fails.
   template <class Visit>
   Status forEachWork(Visit visit) {
@@ -129,6 +136,7 @@ private:
   std::int64_t firstOf(std::int64_t update) const;
   std::int64_t endOf(std::int64_t update) const;
   std::int64_t minibatchesOf(std::int64_t update) const;
+  Status takePlace(const Action& action);
   void addSpare(const Set& set, const Bucket& bucket, bool withInput);
   Status addUses(Set& set, const Action& action);
   void postBucket(Set& set, std::int64_t turn);
@@ -140,6 +148,7 @@ private:
   std::vector<Bucket> buckets_; ///< the early ones come first
   std::vector<Set> sets_;
   std::byte* spare_ = nullptr;
+  std::byte* sum_ = nullptr;      ///< where weights lie in shards: the sums of the shard
   std::int64_t reduced_ = 0;      ///< the newest update for which the schedule has begun the all-reduce, in this run
   std::vector<bool> contributes_; ///< by replica: to the all-reduce that is being posted
   std::unique_ptr<GradientNorm> norm_;     ///< where the schedule has one

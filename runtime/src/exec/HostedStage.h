@@ -6,6 +6,7 @@
 #include "GradientFlow.h"
 #include "TiedParameters.h"
 #include "WeightGather.h"
+#include "WeightSweeps.h"
 #include "Weights.h"
 #include "collectives/MemberGather.h"
 #include "pdcrt/LossScale.h"
@@ -34,6 +35,7 @@ struct HostedStage {
   std::unique_ptr<Optimizer> optimizer;
   Versions versions;
   WeightGather gathered;       ///< of versions that replicas update in shards
+  WeightSweeps sweeps;         ///< of weights that lie in shards: a version has the replica's only
   std::byte* frozen = nullptr; ///< parameters that never change
   std::int64_t updates = 0;    ///< since the beginning of the training
   std::int64_t skipped = 0;    ///< of them, because gradients were not finite; the optimizer does not count these

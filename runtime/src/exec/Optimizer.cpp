@@ -13,7 +13,7 @@ static std::optional<Shards> shardsOf(const Stage& stage, const ShardPlace& plac
 Optimizer::Optimizer(const Training& training, const Stage& stage, ShardPlace place)
     : training_(training), shards_(shardsOf(stage, place)),
       layout_(training, shards_ ? static_cast<std::size_t>(shards_->most()) * sizeof(float) : stage.bytes.weights),
-      ofRow_(stage.parameters.size(), -1) {
+      inShards_(place.weights), ofRow_(stage.parameters.size(), -1) {
   auto add = [&](std::size_t row, std::size_t gradient) {
     const ParameterRow& parameter = stage.parameters[row];
     TrainedParameter trained{.row = &parameter,
@@ -94,6 +94,12 @@ void Optimizer::update(Stream& q, const UpdateBlocks& blocks, const UpdateStep& 
     for (std::size_t piece = 0; piece < layout_.pieces(*own.parameter->row).size(); ++piece)
       (piece == 0 ? slice.first : slice.second) =
           reinterpret_cast<float*>(blocks.state + layout_.offsetOf(piece, own.range.at));
+    if (inShards_) {
+      const std::size_t at = static_cast<std::size_t>(own.range.at) * sizeof(float);
+      slice.old = reinterpret_cast<const float*>(blocks.old + at);
+      slice.fresh = reinterpret_cast<float*>(blocks.fresh + at);
+      slice.gradient = reinterpret_cast<const float*>(blocks.gradients + at);
+    }
     slices_.push_back(slice);
   }
   for (const TrainedParameter& parameter : parameters_)

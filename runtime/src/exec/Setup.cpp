@@ -46,9 +46,6 @@ Status checkStage(const Stage& stage, const Schedule& schedule) {
                          "outputs and 16 inputs",
                      "run pdc again");
   const ScheduleStage& shape = schedule.stages[index(stage.index)];
-  if (shape.sharding == Sharding::weights)
-    return invalid(name(stage) + " cannot keep its weights in shards, as schedule.txt has it",
-                   "compile with --shard=optimizer, which divides the optimizer's state and the updates");
   if (shape.isSharded() && !device::hostSeesBlocks())
     return invalid(name(stage) + " runs on a GPU, where every replica makes whole updates; schedule.txt divides them",
                    "compile with --shard=none");
@@ -206,9 +203,10 @@ Status Executor::host(const Host& host) {
   hosted.replicas = hosted.routing.replicas();
   hosted.member = setup_.member;
   hosted.members = schedule.stages[index(host.stage)].team;
-  const bool isSharded = schedule.stages[index(host.stage)].isSharded();
-  hosted.optimizer = std::make_unique<Optimizer>(*setup_.training, stage,
-                                                 isSharded ? ShardPlace{hosted.replicas, host.replica} : ShardPlace{});
+  const Sharding sharding = schedule.stages[index(host.stage)].sharding;
+  ShardPlace place;
+  if (sharding != Sharding::none) place = {hosted.replicas, host.replica, sharding == Sharding::weights};
+  hosted.optimizer = std::make_unique<Optimizer>(*setup_.training, stage, place);
   hosted.lossScale = {.scale = setup_.training->lossScale, .interval = setup_.training->lossScaleInterval};
   hosted_.push_back(std::move(hosted));
   return {};
@@ -228,7 +226,8 @@ Status Executor::allocate() {
                      .trainedBytes = hosted.optimizer->trainedBytes(),
                      .optimizerBytes = hosted.optimizer->layout().bytes(),
                      .shardBytes = shardBytesOf(*hosted.optimizer)});
-  arena_ = layoutArena(*setup_.schedule, sizes);
+  const RankList& rank = setup_.schedule->ranks[index(setup_.rank)];
+  arena_ = layoutArena(*setup_.schedule, sizes, rank);
   if (arena_.bytes > 0) {
     memory_ = device::allocate(arena_.bytes);
     if (!memory_)
@@ -236,6 +235,8 @@ Status Executor::allocate() {
                                   std::to_string(arena_.bytes) + " bytes, which the system does not give"};
   }
   stream_ = device::openStream(memory_ + arena_.workspace, arena_.workspaceBytes);
+  pool_.prepare(memory_ + arena_.pool, arena_.poolStride, rank.pool);
+  sumPlaces_.resize(index(rank.sums));
   return {};
 }
 
@@ -255,7 +256,11 @@ Status Executor::prepareStage(HostedStage& hosted, const ArenaHost& place) {
     return {Exit::noDevice, name(stage) + ": " + error.what()};
   }
   if (Status status = joinTeam(hosted, kernelSetup.collectives()); !status) return status;
-  hosted.versions = Versions(memory_ + place.weights, arenaBytes(stage.bytes.weights), shape.versions);
+  const bool isInShards = shape.sharding == Sharding::weights;
+  const RankList& rank = schedule.ranks[index(setup_.rank)];
+  hosted.versions =
+      Versions(memory_ + place.weights, arenaBytes(isInShards ? shardBytesOf(*hosted.optimizer) : stage.bytes.weights),
+               shape.versions);
   hosted.frozen = stage.bytes.frozen > 0 ? memory_ + place.frozen : nullptr;
   hosted.state = memory_ + place.state;
   hosted.optimizerState = memory_ + place.optimizer;
@@ -270,8 +275,13 @@ Status Executor::prepareStage(HostedStage& hosted, const ArenaHost& place) {
   for (const HostedStage::Slot& slot : hosted.slots) slots.push_back(slot.memory);
   hosted.edges.prepare(schedule, places_, hosted.host, hosted.member, stage, place, memory_, std::move(slots));
   hosted.tied.prepare(schedule, places_, hosted.host, hosted.member, stage, place, memory_);
-  if (hosted.optimizer->shards())
-    hosted.gathered.prepare(schedule, places_, hosted.host, hosted.member, stage, *hosted.optimizer, posting_);
+  if (hosted.optimizer->shards()) {
+    const auto replicas = ownersOfWeights(schedule, places_, hosted.host, hosted.member, stage, *hosted.optimizer);
+    if (isInShards)
+      hosted.sweeps.prepare(schedule, hosted.host, *hosted.optimizer, replicas, pool_, rank.pool, posting_);
+    else
+      hosted.gathered.prepare(replicas, shape.versions, posting_);
+  }
   hosted.gradients.prepare({.schedule = &schedule,
                             .places = &places_,
                             .training = setup_.training,
@@ -283,6 +293,7 @@ Status Executor::prepareStage(HostedStage& hosted, const ArenaHost& place) {
                             .tied = &hosted.tied,
                             .posting = &posting_,
                             .run = &run_,
+                            .sumPlace = isInShards ? &sumPlaces_[index(schedule.sumPlace(rank, stage.index))] : nullptr,
                             .floatsOfReduction = setup_.floatsOfReduction},
                            place, memory_);
   return {};
@@ -326,10 +337,16 @@ Status Executor::setWeights(const ReadTensor& read) {
   };
   for (HostedStage& hosted : hosted_) {
     const Stage& stage = *hosted.stage;
+    // Of weights that lie in shards each replica reads all, and keeps its own.
+    std::byte* const all = hosted.sweeps.isUsed() ? pool_.take() : nullptr;
+    std::byte* const weights = all ? all : hosted.versions.raw(0);
     for (const ParameterRow& row : stage.parameters)
-      if (Status status = placeAs(row, hosted.member, row.trained ? hosted.versions.raw(0) : hosted.frozen, &row);
-          !status)
+      if (Status status = placeAs(row, hosted.member, row.trained ? weights : hosted.frozen, &row); !status)
         return status;
+    if (all) {
+      takeOwnWeights(stream_, *hosted.optimizer, all, hosted.versions.raw(0));
+      pool_.give(all);
+    }
     for (int i = 1; i < hosted.versions.count(); ++i)
       device::copy(stream_, hosted.versions.raw(i), hosted.versions.raw(0), stage.bytes.weights);
     const auto placeShared = [&](const SharedValueRow& row, std::byte* block) {
@@ -340,6 +357,23 @@ Status Executor::setWeights(const ReadTensor& read) {
       if (Status status = placeAs(row, hosted.member, hosted.state, /*parameter=*/nullptr); !status) return status;
   }
   return device::wait(stream_);
+}
+
+Status Executor::withWeights(HostedStage& hosted, const std::function<void(std::byte* weights)>& see) {
+  std::byte* const newest = hosted.versions.at(hosted.versions.newest());
+  if (!hosted.sweeps.isUsed()) {
+    see(newest);
+    return {};
+  }
+  hosted.sweeps.restart();
+  const Action gather{.kind = ActionKind::unshard, .stage = hosted.host.stage, .index = 1};
+  Action await = gather, giveUp = gather;
+  await.wait = true;
+  giveUp.kind = ActionKind::reshard;
+  if (Status status = hosted.sweeps.gather(gather, newest, /*newest=*/-1, /*order=*/nullptr); !status) return status;
+  if (Status status = hosted.sweeps.gather(await, newest, /*newest=*/-1, /*order=*/nullptr); !status) return status;
+  see(hosted.sweeps.weights(/*version=*/-1));
+  return hosted.sweeps.giveUp(giveUp);
 }
 
 Status Executor::averageState() {

@@ -41,6 +41,9 @@ Status Executor::update(HostedStage& hosted, const Action& action) {
     return {Exit::invalid,
             "action " + toString(action) + " follows version " + std::to_string(hosted.versions.newest())};
   if (Status status = hosted.gradients.finishFor(action); !status) return status;
+  if (!hosted.sweeps.isDone(action.index))
+    return {Exit::invalid, "action " + toString(action) + " changes weights that are gathered for the version before",
+            "give them up earlier in schedule.txt"};
 
   const std::int64_t from = schedule.updateFirst(hosted.host.stage, action.index);
   const std::int64_t to = std::min(schedule.updateLast(hosted.host.stage, action.index), run_.minibatches);

@@ -20,26 +20,31 @@
 
 namespace pdcrt {
 
+/// The replicas of a stage, and what each has of a block of weights. `optimizer` has a shard.
+inline std::shared_ptr<const ReduceGroup> ownersOfWeights(const Schedule& schedule, const Places& places,
+                                                          const Host& host, int member, const Stage& stage,
+                                                          const Optimizer& optimizer) {
+  auto group = std::make_shared<ReduceGroup>();
+  group->self = host.replica;
+  group->channel = allReduceChannel(host.stage);
+  const Shards& shards = *optimizer.shards();
+  for (int replica = 0; replica < schedule.routing(host.stage).replicas(); ++replica) {
+    group->ranks.push_back(places.process({host.stage, replica}, member));
+    std::vector<Segment>& part = group->parts.emplace_back();
+    for (const Shards::Range& range : shards.of(replica))
+      part.push_back({stage.parameters[static_cast<std::size_t>(range.row)].offset +
+                          static_cast<std::size_t>(range.begin) * sizeof(float),
+                      static_cast<std::size_t>(range.count)});
+  }
+  return group;
+}
+
 class WeightGather {
 public:
-  /// `optimizer` has a shard. All outlive the object.
-  void prepare(const Schedule& schedule, const Places& places, const Host& host, int member, const Stage& stage,
-               const Optimizer& optimizer, Posting& posting) {
+  /// All outlive the object. `versions`: that the stage keeps.
+  void prepare(const std::shared_ptr<const ReduceGroup>& replicas, int versions, Posting& posting) {
     posting_ = &posting;
-    auto group = std::make_shared<ReduceGroup>();
-    group->self = host.replica;
-    group->channel = allReduceChannel(host.stage);
-    const Shards& shards = *optimizer.shards();
-    for (int replica = 0; replica < schedule.routing(host.stage).replicas(); ++replica) {
-      group->ranks.push_back(places.process({host.stage, replica}, member));
-      std::vector<Segment>& part = group->parts.emplace_back();
-      for (const Shards::Range& range : shards.of(replica))
-        part.push_back({stage.parameters[static_cast<std::size_t>(range.row)].offset +
-                            static_cast<std::size_t>(range.begin) * sizeof(float),
-                        static_cast<std::size_t>(range.count)});
-    }
-    for (int i = 0; i < schedule.stages[static_cast<std::size_t>(host.stage)].versions; ++i)
-      gathers_.push_back(std::make_unique<AllGather>(group));
+    for (int i = 0; i < versions; ++i) gathers_.push_back(std::make_unique<AllGather>(replicas));
   }
   /// Before a run: versions count from 0 again.
   void restart() { awaited_ = 0; }

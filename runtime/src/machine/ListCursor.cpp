@@ -45,7 +45,7 @@ void ListCursor::find() {
       break;
     }
     action_ = (*start_)[position_++];
-    found_ = action_.index < schedule_->endOf(action_, minibatches_);
+    found_ = evaluation_ || action_.index < schedule_->endOf(action_, minibatches_);
     if (found_) return;
   }
   while (!repeat_.empty()) {

@@ -31,7 +31,7 @@ class Progress {
 public:
   Progress(const Schedule& schedule, Host host, std::int64_t minibatches, bool evaluation)
       : schedule_(schedule), stage_(schedule.stages[host.stage]), routing_(stage_.routing()), host_(host),
-        total_(minibatches), evaluation_(evaluation), shards_(schedule, host) {
+        total_(minibatches), evaluation_(evaluation), shards_(schedule, host, evaluation) {
     use_.host = host;
     for (std::size_t i = 0; i < schedule.edges.size(); ++i) {
       const ScheduleEdge& edge = schedule.edges[i];
@@ -108,12 +108,20 @@ public:
     }
     std::int64_t updates = evaluation_ ? 0 : schedule_.updates(host_.stage, total_);
     if (updates_ != updates) return differs("updates", updates_, updates);
-    return evaluation_ ? "" : shards_.finish(updates);
+    return shards_.finish(updates);
   }
 
   const HostUse& use() const { return use_; }
   Host host() const { return host_; }
   std::int64_t inPool() const { return shards_.inPool(); }
+  /// Of sharded weights: whether gradients of all of them are here, which have not been summed over the replicas.
+  bool hasUnsummed() const {
+    if (stage_.sharding != Sharding::weights) return false;
+    const std::int64_t summed = schedule_.updateLast(host_.stage, reductionsAwaited_);
+    return reductionsPosted_ > reductionsAwaited_ || inputs_ > localCount(summed);
+  }
+  /// The sum that would take them away.
+  Action unsummed() const { return {stage_.sum(), true, host_.stage, -1, reductionsAwaited_ + 1}; }
 
 private:
   std::int64_t minibatch(std::int64_t local) const { return routing_.minibatch(local, host_.replica); }
@@ -231,6 +239,7 @@ private:
     if (std::string text = inOrder(index, evaluated_); !text.empty()) return text;
     if (std::string text = awaitedBefore(ActionKind::receiveForward, evaluated_); !text.empty()) return text;
     if (std::string text = sendBufferFree(ActionKind::sendForward, evaluated_); !text.empty()) return text;
+    if (std::string text = shards_.missingFor(0); !text.empty()) return text;
     ++evaluated_;
     return {};
   }
@@ -403,6 +412,19 @@ private:
   HostUse use_;
 };
 
+/// What is wrong where gradients of `stage` are where others are that have not been summed over the replicas.
+std::string sharesPlace(const Schedule& schedule, int rank, const std::vector<Progress>& hosts, int stage) {
+  const auto own = std::find_if(hosts.begin(), hosts.end(), [&](const Progress& p) { return p.host().stage == stage; });
+  if (own == hosts.end() || !own->hasUnsummed()) return {};
+  const RankList& list = schedule.ranks[rank];
+  for (const Progress& other : hosts)
+    if (other.host().stage != stage && other.hasUnsummed() &&
+        schedule.sumPlace(list, stage) == schedule.sumPlace(list, other.host().stage))
+      return "overwrites the gradients of stage " + std::to_string(other.host().stage) + "; it needs " +
+             toString(other.unsummed()) + " before it";
+  return {};
+}
+
 } // namespace
 
 std::string pdcrt::checkRules(const Schedule& schedule, int rank, std::int64_t minibatches, bool evaluation,
@@ -416,6 +438,8 @@ std::string pdcrt::checkRules(const Schedule& schedule, int rank, std::int64_t m
       if (host.host().stage == list.peek()->stage)
         if (std::string text = host.step(*list.peek()); !text.empty())
           return where + "'" + toString(*list.peek()) + "' " + text;
+    if (std::string text = sharesPlace(schedule, rank, hosts, list.peek()->stage); !text.empty())
+      return where + "'" + toString(*list.peek()) + "' " + text;
     if (list.peek()->kind != ActionKind::unshard || list.peek()->wait) continue;
     std::int64_t taken = 0;
     for (const Progress& host : hosts) taken += host.inPool();

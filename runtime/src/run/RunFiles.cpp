@@ -72,8 +72,8 @@ Status readPlan(const std::string& file, const Json& plan, RunFiles& files) {
 /// are: a copy would be the largest of a run. Their layout is one of devices whose memory the host sees.
 class InFileOrder {
 public:
-  explicit InFileOrder(const HostedStage& hosted)
-      : stage_(*hosted.stage), newest_(hosted.versions.at(hosted.versions.newest())), frozen_(hosted.frozen) {
+  InFileOrder(const HostedStage& hosted, std::byte* newest)
+      : stage_(*hosted.stage), newest_(newest), frozen_(hosted.frozen) {
     if (device::hostSeesBlocks()) status_ = WeightFile::store(stage_.parameters, newest_, frozen_);
   }
   ~InFileOrder() {
@@ -198,25 +198,38 @@ static void removeFilesOfOthers(const std::string& stem, const Stage& stage) {
   while (std::filesystem::remove(stem + memberSuffix(static_cast<int>(members)) + ".safetensors", ignored)) ++members;
 }
 
+/// Writes what a stage has; `newest` are its weights.
+static Status exportStage(const std::string& folder, const std::string& adapters, Executor& executor,
+                          const HostedStage& hosted, std::byte* newest) {
+  if (hosted.host.replica != 0 || !writesWeights(*hosted.stage, hosted.member)) return {};
+  const InFileOrder ordered(hosted, newest);
+  if (!ordered.status()) return ordered.status();
+  MemberRecords written(hosted.member, {{"updates", std::to_string(hosted.updates)}});
+  if (!adapters.empty()) written.metadata[adaptersKey] = adapters;
+  auto add = [&](const auto& row, const std::byte* block) { written.add(row, row.name, block + row.offset); };
+  const BlockBytes& bytes = hosted.stage->bytes;
+  const std::byte* weights = executor.onHost(newest, bytes.weights);
+  const std::byte* frozen = executor.onHost(hosted.frozen, bytes.frozen);
+  const std::byte* state = executor.onHost(hosted.state, bytes.state);
+  for (const ParameterRow& row : hosted.stage->parameters) add(row, row.trained ? weights : frozen);
+  for (const StateRow& row : hosted.stage->states) add(row, state);
+  const std::string stem = folder + "/stage" + std::to_string(hosted.host.stage);
+  const Status status = writeOrRescue(stem + memberSuffix(hosted.member) + ".safetensors", written);
+  if (hosted.member == 0) removeFilesOfOthers(stem, *hosted.stage);
+  return status;
+}
+
 Status exportWeights(const std::string& folder, const std::string& adapters, Executor& executor) {
+  std::vector<HostedStage*> byStage; // all ranks gather what lies in shards in one order
+  for (HostedStage& hosted : executor.hosted()) byStage.push_back(&hosted);
+  std::sort(byStage.begin(), byStage.end(),
+            [](const HostedStage* a, const HostedStage* b) { return a->host.stage < b->host.stage; });
   Status first;
-  for (const HostedStage& hosted : executor.hosted()) {
-    if (hosted.host.replica != 0 || !writesWeights(*hosted.stage, hosted.member)) continue;
-    const InFileOrder ordered(hosted);
-    if (!ordered.status()) return ordered.status();
-    MemberRecords written(hosted.member, {{"updates", std::to_string(hosted.updates)}});
-    if (!adapters.empty()) written.metadata[adaptersKey] = adapters;
-    auto add = [&](const auto& row, const std::byte* block) { written.add(row, row.name, block + row.offset); };
-    const BlockBytes& bytes = hosted.stage->bytes;
-    const std::byte* weights = executor.onHost(hosted.versions.at(hosted.versions.newest()), bytes.weights);
-    const std::byte* frozen = executor.onHost(hosted.frozen, bytes.frozen);
-    const std::byte* state = executor.onHost(hosted.state, bytes.state);
-    for (const ParameterRow& row : hosted.stage->parameters) add(row, row.trained ? weights : frozen);
-    for (const StateRow& row : hosted.stage->states) add(row, state);
-    const std::string stem = folder + "/stage" + std::to_string(hosted.host.stage);
-    if (Status status = writeOrRescue(stem + memberSuffix(hosted.member) + ".safetensors", written); first)
-      first = status;
-    if (hosted.member == 0) removeFilesOfOthers(stem, *hosted.stage);
+  for (HostedStage* hosted : byStage) {
+    Status written;
+    const auto write = [&](std::byte* newest) { written = exportStage(folder, adapters, executor, *hosted, newest); };
+    if (Status status = executor.withWeights(*hosted, write); !status) return status;
+    if (first) first = written;
   }
   return first;
 }

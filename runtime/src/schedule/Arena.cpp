@@ -35,47 +35,115 @@ GradientSets gradientSets(const Schedule& schedule, int stage) {
   return {.ring = shape.syncDelay + 1, .spare = schedule.mostOfUpdate(stage) > 1};
 }
 
-Arena layoutArena(const Schedule& schedule, std::span<const ArenaStage> stages) {
-  Arena arena;
-  auto take = [&](std::size_t bytes, std::size_t count = 1) {
-    std::size_t offset = arena.bytes;
-    arena.bytes += arenaBytes(bytes, count);
+/// Bytes in which a replica stages what the others have of the part that it owns: at most ceil(1/R) of the sum, or its
+/// shard, of every other replica.
+static std::size_t stagingBytes(const ScheduleStage& shape, const ArenaStage& stage) {
+  const auto replicas = static_cast<std::size_t>(shape.replicas);
+  const std::size_t elements = stage.trainedBytes / sizeof(float);
+  return stage.shardBytes > 0 ? stage.shardBytes : (elements + replicas - 1) / replicas * sizeof(float);
+}
+
+namespace {
+
+class ArenaLayout {
+public:
+  ArenaLayout(const Schedule& schedule, std::span<const ArenaStage> stages, const RankList& rank)
+      : schedule_(schedule), stages_(stages), rank_(rank) {}
+
+  Arena run() {
+    std::size_t scratchBytes = 0;
+    for (const ArenaStage& stage : stages_) {
+      addHost(stage);
+      scratchBytes = std::max(scratchBytes, stage.bytes.scratch);
+      arena_.workspaceBytes = std::max(arena_.workspaceBytes, stage.bytes.workspace);
+    }
+    addPlaces();
+    arena_.scratch = take(scratchBytes);
+    arena_.workspace = take(arena_.workspaceBytes);
+    return std::move(arena_);
+  }
+
+private:
+  const ScheduleStage& shapeOf(const ArenaStage& stage) const {
+    return schedule_.stages[static_cast<std::size_t>(stage.stage)];
+  }
+  bool isInShards(const ArenaStage& stage) const { return shapeOf(stage).sharding == Sharding::weights; }
+
+  std::size_t take(std::size_t bytes, std::size_t count = 1) {
+    const std::size_t offset = arena_.bytes;
+    arena_.bytes += arenaBytes(bytes, count);
     return offset;
-  };
-  std::size_t scratchBytes = 0;
-  for (const ArenaStage& stage : stages) {
-    const ScheduleStage& shape = schedule.stages[static_cast<std::size_t>(stage.stage)];
-    const GradientSets sets = gradientSets(schedule, stage.stage);
+  }
+
+  void addHost(const ArenaStage& stage) {
+    const ScheduleStage& shape = shapeOf(stage);
+    const GradientSets sets = gradientSets(schedule_, stage.stage);
+    const std::size_t gradients = stage.bytes.gradients;
     ArenaHost host;
-    host.weights = take(stage.bytes.weights, static_cast<std::size_t>(shape.versions));
+    host.weights = isInShards(stage) ? take(stage.shardBytes)
+                                     : take(stage.bytes.weights, static_cast<std::size_t>(shape.versions));
     host.frozen = take(stage.bytes.frozen);
     host.state = take(stage.bytes.state);
     host.optimizer = take(stage.optimizerBytes);
-    host.gradients = take(stage.bytes.gradients, static_cast<std::size_t>(sets.ring + (sets.spare ? 1 : 0)));
+    if (isInShards(stage)) {
+      host.sum = take(stage.shardBytes);
+    } else {
+      host.gradients = take(gradients, static_cast<std::size_t>(sets.ring));
+      host.spare = take(sets.spare ? gradients : 0);
+    }
     host.slots = take(stage.bytes.slot, static_cast<std::size_t>(shape.slots));
     for (const EdgeRow& edge : stage.edges)
-      host.edges.push_back(take(edge.bytes, static_cast<std::size_t>(edgeBuffers(schedule, stage.stage, edge).copies)));
+      host.edges.push_back(
+          take(edge.bytes, static_cast<std::size_t>(edgeBuffers(schedule_, stage.stage, edge).copies)));
     for (const SharedRow& row : stage.shared) {
-      const SharedBuffers buffers = sharedBuffers(schedule, stage.stage, row);
+      const SharedBuffers buffers = sharedBuffers(schedule_, stage.stage, row);
       const std::size_t values = take(row.valueBytes, static_cast<std::size_t>(buffers.versions));
       host.shared.push_back({values, take(row.partBytes, static_cast<std::size_t>(buffers.parts))});
     }
     host.handovers = take(stage.bytes.handover, static_cast<std::size_t>(shape.handovers));
-    // A replica owns a part of the sum, at most ceil(1/R) of it or its shard, and stages that part of every other
-    // replica.
-    const auto replicas = static_cast<std::size_t>(shape.replicas);
-    const std::size_t elements = stage.trainedBytes / sizeof(float);
-    const std::size_t part =
-        stage.shardBytes > 0 ? stage.shardBytes : (elements + replicas - 1) / replicas * sizeof(float);
-    host.staging = take(part, replicas - 1);
+    if (!isInShards(stage))
+      host.staging = take(stagingBytes(shape, stage), static_cast<std::size_t>(shape.replicas) - 1);
     host.dataStaging = take(stage.bytes.dataStaging);
-    scratchBytes = std::max(scratchBytes, stage.bytes.scratch);
-    arena.workspaceBytes = std::max(arena.workspaceBytes, stage.bytes.workspace);
-    arena.hosts.push_back(std::move(host));
+    arena_.hosts.push_back(std::move(host));
   }
-  arena.scratch = take(scratchBytes);
-  arena.workspace = take(arena.workspaceBytes);
-  return arena;
+
+  /// What stages with sharded weights take in turn.
+  void addPlaces() {
+    std::size_t weights = 0, gradients = 0, staging = 0, spare = 0, count = 0;
+    for (const ArenaStage& stage : stages_) {
+      if (!isInShards(stage)) continue;
+      ++count;
+      weights = std::max(weights, stage.bytes.weights);
+      gradients = std::max(gradients, stage.bytes.gradients);
+      const auto others = static_cast<std::size_t>(shapeOf(stage).replicas) - 1;
+      staging = std::max(staging, arenaBytes(stagingBytes(shapeOf(stage), stage), others));
+      if (gradientSets(schedule_, stage.stage).spare) spare = std::max(spare, stage.bytes.gradients);
+    }
+    if (count == 0) return;
+    arena_.poolStride = arenaBytes(weights);
+    arena_.pool = take(weights, static_cast<std::size_t>(rank_.pool));
+    const std::size_t places = std::min(count, static_cast<std::size_t>(rank_.sums));
+    const std::size_t firstSum = take(gradients, places), firstStaging = take(staging, places), spareAt = take(spare);
+    std::size_t place = 0; // Schedule::sumPlace
+    for (std::size_t i = 0; i < stages_.size(); ++i) {
+      if (!isInShards(stages_[i])) continue;
+      arena_.hosts[i].gradients = firstSum + arenaBytes(gradients, place);
+      arena_.hosts[i].staging = firstStaging + arenaBytes(staging, place);
+      arena_.hosts[i].spare = spareAt;
+      place = (place + 1) % places;
+    }
+  }
+
+  const Schedule& schedule_;
+  std::span<const ArenaStage> stages_;
+  const RankList& rank_;
+  Arena arena_;
+};
+
+} // namespace
+
+Arena layoutArena(const Schedule& schedule, std::span<const ArenaStage> stages, const RankList& rank) {
+  return ArenaLayout(schedule, stages, rank).run();
 }
 
 } // namespace pdcrt

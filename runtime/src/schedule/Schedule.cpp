@@ -56,6 +56,15 @@ int Schedule::rankOf(int stage, int replica) const {
   return -1;
 }
 
+int Schedule::sumPlace(const RankList& rank, int stage) const {
+  int before = 0;
+  for (const Host& host : rank.hosts) {
+    if (host.stage == stage) break;
+    before += stages[host.stage].sharding == Sharding::weights;
+  }
+  return before % rank.sums;
+}
+
 int Schedule::edgeBetween(int a, int b) const {
   if (a > b) std::swap(a, b);
   auto edge = std::lower_bound(edges.begin(), edges.end(), std::pair(a, b),
@@ -235,6 +244,9 @@ bool pdcrt::isWellFormed(const Schedule& schedule, std::string& error) {
     std::string name = "shared " + std::to_string(edge.owner) + ">" + std::to_string(edge.user);
     if (edge.owner < 0 || edge.owner >= edge.user || edge.user >= stages)
       return fail(name + " does not lead to a later stage");
+    if (schedule.stages[edge.owner].sharding == Sharding::weights)
+      return fail(name + ": stage " + std::to_string(edge.owner) +
+                  " has its weights in shards, and no replica has the parameters that it would send");
     if (std::min({edge.versionSend, edge.versionReceive, edge.partSend, edge.partReceive}) < 1)
       return fail(name + " has a ring of size 0");
     if (i > 0 &&
@@ -248,6 +260,7 @@ bool pdcrt::isWellFormed(const Schedule& schedule, std::string& error) {
     if (rank.hosts.empty()) return fail(name + " hosts nothing");
     if (rank.step < 1) return fail(name + " has a step below 1");
     if (rank.pool < 1) return fail(name + " has no room for gathered weights");
+    if (rank.sums < 1) return fail(name + " has no room for gradients");
     for (const Host& host : rank.hosts) {
       if (host.stage < 0 || host.stage >= stages || host.replica < 0 ||
           host.replica >= schedule.stages[host.stage].replicas)

@@ -20,7 +20,8 @@
 //
 // `route` says which replica computes which minibatch (Routing.h); without it they take turns. `shard` is `optimizer`
 // or `weights`; weights may be followed by `sweeps` and how often they are gathered for an update, if that is not once.
-// `pool` follows `step` in the line of a rank that has room for another number of gathered stages than two.
+// `pool` follows `step` in the line of a rank that has room for another number of gathered stages than two, `sums` for
+// the gradients of another number of such stages.
 //
 // The line `gradient-norm` is there where updates await the norm of all gradients, which needs minibatches-per-update >
 // 0; else it is about sharded stages, each for itself. A line of actions holds the waits of one computation, the
@@ -157,6 +158,7 @@ std::string pdcrt::toString(const Schedule& schedule) {
     for (const Host& host : rank.hosts) text += number(host.stage) + "." + std::to_string(host.replica);
     text += " step" + number(rank.step);
     if (rank.pool != RankList().pool) text += " pool" + number(rank.pool);
+    if (rank.sums != RankList().sums) text += " sums" + number(rank.sums);
     text += "\n";
     print(text, "start", rank.start);
     print(text, "repeat", rank.repeat);
@@ -343,11 +345,13 @@ private:
     }
     if (next != "step") return fail("expected 'step'");
     if (!number(word(), "a number of minibatches", largestNumber, rank.step)) return false;
-    if (const std::string_view more = word(); more == "pool") {
-      if (!count(rank.pool)) return false;
-    } else if (!more.empty()) {
-      return fail("expected 'pool' or the end of the line, got '" + std::string(more) + "'");
-    }
+    std::string_view more = word();
+    for (const auto& [name, places] : {std::pair("pool", &rank.pool), std::pair("sums", &rank.sums)})
+      if (more == name) {
+        if (!count(*places)) return false;
+        more = word();
+      }
+    if (!more.empty()) return fail("expected 'pool', 'sums' or the end of the line, got '" + std::string(more) + "'");
     schedule_.ranks.push_back(std::move(rank));
     list_ = nullptr;
     return true;

@@ -71,7 +71,8 @@ public:
         mailbox.push(transfer);
         return;
       }
-      if (hub_->link.bytesPerSecond > 0 || hub_->link.latency > 0) {
+      const bool crosses = transfer.peer != rank_; // what a rank sends itself takes no link
+      if (crosses && (hub_->link.bytesPerSecond > 0 || hub_->link.latency > 0)) {
         double carried =
             hub_->link.bytesPerSecond > 0 ? static_cast<double>(transfer.bytes) / hub_->link.bytesPerSecond : 0;
         mailbox.freeAt = std::max(mailbox.freeAt, now()) + carried;

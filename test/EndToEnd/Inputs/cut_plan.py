@@ -19,7 +19,7 @@ plan["stages"] = [
      "sync_delay": 0, "recompute": "recompute" in sys.argv[6:], **({"split": split} if split else {}), **times}
     for s in range(stages)]
 plan.update(schedule=schedule, microbatches=int(microbatches), tensors=[], time_ms=0.0, lower_bound_ms=0.0, optimal=False)
-ranks = stages // 2 if schedule in ("interleaved:2", "zb-v") else stages
+ranks = stages // 2 if schedule in ("interleaved:2", "zb-v", "bfs:2") else stages
 rank_of = [s if s < ranks else 2 * ranks - 1 - s if schedule == "zb-v" else s - ranks for s in range(stages)]
 plan["ranks"] = [{"rank": r, "devices": list(range(r * members, (r + 1) * members)),
                   "hosts": [{"stage": s, "replica": 0} for s in range(stages) if rank_of[s] == r]} for r in range(ranks)]

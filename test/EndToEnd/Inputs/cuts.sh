@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Law 1 for the example, in 3 and 4 stages, and over MPI.
 set -euo pipefail
-SCHEDULES="zb-v zb-h1 1f1b-flush gpipe interleaved:2" "$SOURCE/test/EndToEnd/Inputs/law1.sh" digits 3,6 2,4,7
+SCHEDULES="zb-v zb-h1 1f1b-flush gpipe interleaved:2 bfs:2" "$SOURCE/test/EndToEnd/Inputs/law1.sh" digits 3,6 2,4,7
 . "$SOURCE/test/EndToEnd/Inputs/common.sh"
 # The same with a process for each rank, which has a program of the two stages that it hosts.
 build cut-2,4,7 rank0 rank1

@@ -36,7 +36,7 @@ try() {
   local commas=${cut//[^,]/}
   for schedule in $schedules; do
     case $schedule in
-      interleaved:2 | zb-v) [ "$cut" != - ] && [ $((${#commas} % 2)) = 0 ] || continue ;;
+      interleaved:2 | zb-v | bfs:2) [ "$cut" != - ] && [ $((${#commas} % 2)) = 0 ] || continue ;;
       1f1b-flush) [ "$cut" != - ] || continue ;; # that is the uncut program itself
     esac
     python3 "$SOURCE/test/EndToEnd/Inputs/cut_plan.py" "$WORK/uncut/plan.json" "$WORK/plan.json" "$cut" "$schedule" \
