@@ -16,16 +16,16 @@ struct TeamGroup {
 
   int members() const { return static_cast<int>(processes.size()); }
 
-  /// Adds a send to `member`, which only reads `data`, or a receive; of no bytes: nothing.
+  /// Adds a send to `member`, which only reads `data`, or a receive, of `size` bytes; of none: nothing.
   void add(TransferGroup& transfers, int member, bool outgoing, int onChannel, const std::byte* data,
-           std::size_t bytes) const {
-    if (bytes == 0) return;
+           std::size_t size) const {
+    if (size == 0) return;
     Transfer& transfer = transfers.parts[transfers.used++];
     transfer.outgoing = outgoing;
     transfer.peer = processes[static_cast<std::size_t>(member)];
     transfer.channel = onChannel;
     transfer.data = const_cast<std::byte*>(data);
-    transfer.bytes = bytes;
+    transfer.bytes = size;
     transfer.traffic = Traffic::team;
     transfer.inBlocks = true;
   }
