@@ -292,6 +292,7 @@ std::vector<std::string> examples() {
               "%y = linear %x, %w, %b {algorithms = [\"first\", \"first\", \"first\"]} : f32[2, 3, 2]"),
       example("%x: f32[5, 1], %w: f32[1, 1], %b: f32[1]", "%y = linear %x, %w, %b {transposed = true} : f32[5, 1]"),
       example("%x: f32[6], %w: f32[6, 2], %b: f32[2]", "%y = linear %x, %w, %b : f32[2]"),
+      example("%x: f32[12, 2], %w: f32[2, 3], %b: f32[3]", "%y = linear %x, %w, %b {parts = 2} : f32[12, 3]"),
       example("%x: f32[2, 4], %w: f32[6, 4], %b: f32[6]", "%y = linear %x, %w, %b {transposed = true} : f32[2, 6]")};
 }
 

@@ -7,7 +7,7 @@ rm -rf "$WORK"
 . "$SOURCE/test/EndToEnd/Inputs/common.sh"
 model=$WORK/blocks.onnx
 optimizer=adam,lr=0.001
-python3 "$SOURCE/test/EndToEnd/Inputs/gated_blocks.py" "$model"
+"$PYTHON" "$SOURCE/test/EndToEnd/Inputs/gated_blocks.py" "$model"
 arena() { grep -o '"memory_bytes": [0-9]*' "$WORK/$1/plan.json" | head -1 | grep -o '[0-9]*$'; }
 # of_units FOLDER REPLICAS FLAGS…: 12 units on each rank.
 of_units() {
@@ -62,7 +62,7 @@ cmp "$WORK/c-weights2-weights2.onnx" "$WORK/c-weights2-none2.onnx"
 echo "to-onnx writes the same model from both"
 # What several units use stays whole in the first of them.
 model=$WORK/tied.onnx
-python3 "$SOURCE/test/EndToEnd/Inputs/gated_blocks.py" "$model" 4 64 192 --tied
+"$PYTHON" "$SOURCE/test/EndToEnd/Inputs/gated_blocks.py" "$model" 4 64 192 --tied
 for shard in none weights; do
   generate tied-$shard --schedule=bfs:4 --replicas=2,2,2,2 --microbatches=6 --shard=$shard
 done
