@@ -52,7 +52,7 @@ pdcrt::Linear::Options optionsOf(const Operation& op, Sizes sizes, bool bias) {
           .algorithms = *linearAlgorithmsOf(op.attributes)};
 }
 
-/// Of what makes Y or dX, perhaps in parts that are sent at once.
+/// The kernel that makes Y or dX, whose parts a collective may send at once.
 KernelUse kernelOfRows(const Operation& op, const char* method, pdcrt::Linear::Options options) {
   options.parts = static_cast<int>(partsOf(op));
   KernelUse use = kernelUse<pdcrt::Linear>("Linear", method, options);

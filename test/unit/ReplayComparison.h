@@ -41,6 +41,17 @@ inline pdcrt::Schedule scheduleOf(const ComparisonCase& c) {
 
 inline linear::NoiseData noise;
 
+/// Momentum, with a norm that is clipped in most updates.
+inline pdcrt::Training clipping(pdcrt::ClipScope scope) {
+  pdcrt::Training training;
+  training.optimizer = pdcrt::OptimizerKind::momentum;
+  training.learningRate = 0.3;
+  training.momentum = 0.9;
+  training.clipNorm = 0.2;
+  training.clipScope = scope;
+  return training;
+}
+
 /// A run of `minibatches` and a replay of it: whether all weights agree bit for bit.
 class Comparison {
 public:

@@ -184,16 +184,6 @@ TEST(ShardedRuns, TakeAShareOfTheStateAndSendAsMuch) {
   }
 }
 
-Training clipping(ClipScope scope) {
-  Training training;
-  training.optimizer = OptimizerKind::momentum;
-  training.learningRate = 0.3;
-  training.momentum = 0.9;
-  training.clipNorm = 0.2;
-  training.clipScope = scope;
-  return training;
-}
-
 TEST(ShardedRuns, AreClippedByTheNormOfAllReplicas) {
   for (const char* kind : {"1f1b-flush", "gpipe", "2bw", "zb-h1", "1f1b"})
     for (const std::vector<int>& replicas : {std::vector{2}, {3}, {2, 1}, {1, 3}, {2, 2}})

@@ -133,16 +133,6 @@ TEST(WeightShards, AreEvaluatedAsWholeOnesAre) {
     }
 }
 
-Training clipping(ClipScope scope) {
-  Training training;
-  training.optimizer = OptimizerKind::momentum;
-  training.learningRate = 0.3;
-  training.momentum = 0.9;
-  training.clipNorm = 0.2;
-  training.clipScope = scope;
-  return training;
-}
-
 ComparisonCase inShards(int replicas, std::int64_t microbatches, const Training& training) {
   return {.kind = "bfs:2",
           .replicas = {replicas, replicas},

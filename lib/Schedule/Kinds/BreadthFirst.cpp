@@ -1,11 +1,9 @@
 // Breadth-first, "bfs:V" (arXiv 2211.05953; PyTorch's LoopedBFS): rank r of p hosts stages r, r + p, …, r + (V-1)p, and
 // takes all minibatches of a batch through one of them before it goes on to the next, and so with the gradients, from
-// the last stage to the first. So a rank is done with a stage before it needs the next one, at the price of slots for
-// the whole batch: what replicas divide of the weights of a stage is gathered twice for a batch, of the last stage
+// the last stage to the first. A rank is done with a stage before it needs the next one; the price is slots for the
+// whole batch. Replicas that divide their weights gather those of a stage twice for a batch, those of the last stage
 // once.
 #include "Kinds/Looped.h"
-
-#include <charconv>
 
 using namespace pdc;
 using pdcrt::ActionKind;
@@ -13,7 +11,6 @@ using pdcrt::ActionKind;
 namespace {
 
 constexpr std::string_view prefix = "bfs:";
-constexpr int mostStages = 1024; // of a rank
 
 class BreadthFirst : public LoopedKind {
 public:
@@ -26,12 +23,8 @@ public:
 };
 
 std::shared_ptr<const ScheduleDef> breadthFirstNamed(std::string_view text) {
-  if (!text.starts_with(prefix)) return nullptr;
-  int stages = 0;
-  const char* end = text.data() + text.size();
-  auto [next, code] = std::from_chars(text.data() + prefix.size(), end, stages);
-  if (code != std::errc() || next != end || stages < 2 || stages > mostStages) return nullptr;
-  return std::make_shared<BreadthFirst>(stages);
+  const std::optional<int> stages = stagesPerRankIn(text, prefix);
+  return stages ? std::make_shared<BreadthFirst>(*stages) : nullptr;
 }
 
 const RegisterSchedule registered(ScheduleFamily{"bfs:V", breadthFirstNamed});

@@ -4,7 +4,6 @@
 #include "Kinds/Looped.h"
 
 #include <algorithm>
-#include <charconv>
 
 using namespace pdc;
 using pdcrt::ActionKind;
@@ -12,7 +11,6 @@ using pdcrt::ActionKind;
 namespace {
 
 constexpr std::string_view prefix = "interleaved:";
-constexpr int mostStages = 1024; // of a rank
 
 class Interleaved : public LoopedKind {
 public:
@@ -24,12 +22,8 @@ public:
 };
 
 std::shared_ptr<const ScheduleDef> interleavedNamed(std::string_view text) {
-  if (!text.starts_with(prefix)) return nullptr;
-  int stages = 0;
-  const char* end = text.data() + text.size();
-  auto [next, code] = std::from_chars(text.data() + prefix.size(), end, stages);
-  if (code != std::errc() || next != end || stages < 2 || stages > mostStages) return nullptr;
-  return std::make_shared<Interleaved>(stages);
+  const std::optional<int> stages = stagesPerRankIn(text, prefix);
+  return stages ? std::make_shared<Interleaved>(*stages) : nullptr;
 }
 
 const RegisterSchedule registered(ScheduleFamily{"interleaved:V", interleavedNamed});

@@ -7,10 +7,21 @@
 
 #include <algorithm>
 #include <cassert>
+#include <charconv>
 #include <map>
 
 using namespace pdc;
 using pdcrt::ActionKind;
+
+std::optional<int> pdc::stagesPerRankIn(std::string_view text, std::string_view prefix) {
+  constexpr int most = 1024;
+  if (!text.starts_with(prefix)) return std::nullopt;
+  int stages = 0;
+  const char* const end = text.data() + text.size();
+  const auto [next, code] = std::from_chars(text.data() + prefix.size(), end, stages);
+  if (code != std::errc() || next != end || stages < 2 || stages > most) return std::nullopt;
+  return stages;
+}
 
 namespace {
 

@@ -4,7 +4,13 @@
 
 #include "pdc/Schedule/PipelineShape.h"
 
+#include <optional>
+#include <string_view>
+
 namespace pdc {
+
+/// The V of a name `prefix`V; nothing where `text` is no such name, or V is not 2 to 1,024.
+std::optional<int> stagesPerRankIn(std::string_view text, std::string_view prefix);
 
 /// Of one batch, whose minibatches count from 0 at each replica.
 struct Computation {

@@ -7,6 +7,7 @@
 #include "pdc/IR/OpDef.h"
 #include "pdc/Transforms/GraphUtilities.h"
 #include "pdc/Transforms/Split.h"
+#include "pdcrt/SumPieces.h"
 
 #include <algorithm>
 #include <unordered_set>
@@ -127,13 +128,12 @@ void finishLate(Graph& graph) {
   graph.reorder(order);
 }
 
-/// Into how many parts two members divide what `value` sends: some large ones, or 1.
+/// In how many parts of equally many rows a value is made that two members sum; 1: as a whole.
 std::int64_t partsFor(const Type& value) {
-  // A part of fewer rows is multiplied more slowly, one of fewer bytes gains less than a message more costs.
-  constexpr std::int64_t most = 4, fewestRows = 128, fewestBytes = 128 << 10;
+  constexpr std::int64_t fewestRows = 128; // a part of fewer is multiplied more slowly
   const std::int64_t rows = value.elements() / std::max<std::int64_t>(1, value.shape.back());
-  for (std::int64_t parts = most; parts > 1; --parts)
-    if (rows % parts == 0 && rows / parts >= fewestRows && value.bytes() / parts >= fewestBytes) return parts;
+  for (std::int64_t parts = pdcrt::piecesOfSum(value.bytes()); parts > 1; --parts)
+    if (rows % parts == 0 && rows / parts >= fewestRows) return parts;
   return 1;
 }
 

@@ -7,7 +7,7 @@
 // all-reduce, staging of data; then one scratch and one workspace, which all share. Every buffer starts at a multiple
 // of 64 bytes.
 //
-// Of a stage whose weights lie in shards, weights and gradients are those of the largest shard. Behind the hosts are
+// A stage whose weights lie in shards has weights and gradients of the largest shard. Behind the hosts are
 // places that such stages take in turn: for all weights of one, as many as the rank's pool has; for all its gradients
 // and the staging of their sum (RankList::sums); and one spare set of gradients.
 #pragma once

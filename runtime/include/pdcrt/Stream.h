@@ -91,7 +91,7 @@ public:
   }
   void giveBucketsTo(BucketTaker* taker) { bucketTaker_ = taker; }
 
-  /// Of the result that the running kernel makes in parts, what lies before `end` is final.
+  /// The running kernel makes its result in parts: what lies before `end` is final.
   void made(const void* end) {
     if (resultTaker_) resultTaker_->take(static_cast<const std::byte*>(end));
   }

@@ -1,15 +1,13 @@
 #include "PairSum.h"
 
-#include <algorithm>
-#include <utility>
+#include "pdcrt/SumPieces.h"
 
 namespace pdcrt {
 namespace {
 
-/// On the host. A message of fewer bytes takes about as long as one of none.
+/// On a GPU the device adds all at once.
 std::size_t piecesOf(std::size_t bytes) {
-  constexpr std::size_t most = 4, fewestBytes = 128 << 10;
-  return device::hostSeesBlocks() ? std::clamp<std::size_t>(bytes / fewestBytes, 1, most) : 1;
+  return device::hostSeesBlocks() ? static_cast<std::size_t>(piecesOfSum(static_cast<std::int64_t>(bytes))) : 1;
 }
 
 } // namespace

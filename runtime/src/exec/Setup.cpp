@@ -337,7 +337,7 @@ Status Executor::setWeights(const ReadTensor& read) {
   };
   for (HostedStage& hosted : hosted_) {
     const Stage& stage = *hosted.stage;
-    // Of weights that lie in shards each replica reads all, and keeps its own.
+    // Each replica reads all weights, and keeps its own where they lie in shards.
     std::byte* const all = hosted.sweeps.isUsed() ? pool_.take() : nullptr;
     std::byte* const weights = all ? all : hosted.versions.raw(0);
     for (const ParameterRow& row : stage.parameters)

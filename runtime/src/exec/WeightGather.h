@@ -39,7 +39,23 @@ inline std::shared_ptr<const ReduceGroup> ownersOfWeights(const Schedule& schedu
   return group;
 }
 
-class WeightGather {
+/// The all-gathers of a stage, in turn.
+class GatherRing {
+public:
+  std::span<const std::unique_ptr<AllGather>> ring() const { return gathers_; }
+  /// Calls visit(work) for all works that may be under way, until it fails.
+  template <class Visit>
+  Status forEachWork(Visit visit) {
+    for (const std::unique_ptr<AllGather>& gather : gathers_)
+      if (Status status = visit(*gather); !status) return status;
+    return {};
+  }
+
+protected:
+  std::vector<std::unique_ptr<AllGather>> gathers_; ///< none where the stage gathers nothing
+};
+
+class WeightGather : public GatherRing {
 public:
   /// All outlive the object. `versions`: that the stage keeps.
   void prepare(const std::shared_ptr<const ReduceGroup>& replicas, int versions, Posting& posting) {
@@ -68,18 +84,8 @@ public:
   /// Whether a phase may read all weights of a version.
   bool has(std::int64_t version) const { return gathers_.empty() || version <= awaited_; }
 
-  std::span<const std::unique_ptr<AllGather>> ring() const { return gathers_; }
-  /// Calls visit(work) for all works that may be under way, until it fails.
-  template <class Visit>
-  Status forEachWork(Visit visit) {
-    for (const std::unique_ptr<AllGather>& gather : gathers_)
-      if (Status status = visit(*gather); !status) return status;
-    return {};
-  }
-
 private:
   Posting* posting_ = nullptr;
-  std::vector<std::unique_ptr<AllGather>> gathers_; ///< a ring over versions; none where nothing is sharded
   std::int64_t awaited_ = 0;
 };
 

@@ -41,7 +41,7 @@ private:
   std::vector<std::byte*> free_;
 };
 
-class WeightSweeps {
+class WeightSweeps : public GatherRing {
 public:
   /// `optimizer` has a shard. All outlive the object. `places`: of the pool.
   void prepare(const Schedule& schedule, const Host& host, const Optimizer& optimizer,
@@ -112,15 +112,6 @@ public:
     return !isUsed() || givenUp_ >= update * schedule_->stages[static_cast<std::size_t>(host_.stage)].sweeps;
   }
 
-  std::span<const std::unique_ptr<AllGather>> ring() const { return gathers_; }
-  /// Calls visit(work) for all works that may be under way, until it fails.
-  template <class Visit>
-  Status forEachWork(Visit visit) {
-    for (const std::unique_ptr<AllGather>& gather : gathers_)
-      if (Status status = visit(*gather); !status) return status;
-    return {};
-  }
-
 private:
   std::size_t numberOf(std::int64_t sweep) const { return static_cast<std::size_t>(sweep) % gathers_.size(); }
   AllGather& gatherOf(std::int64_t sweep) { return *gathers_[numberOf(sweep)]; }
@@ -131,8 +122,7 @@ private:
   const Optimizer* optimizer_ = nullptr;
   WeightPool* pool_ = nullptr;
   Posting* posting_ = nullptr;
-  std::vector<std::unique_ptr<AllGather>> gathers_; ///< a ring over sweeps,
-  std::vector<std::byte*> places_;                  ///< and where their weights are
+  std::vector<std::byte*> places_; ///< where the weights of a sweep are, beside its gather
   std::int64_t posted_ = 0, awaited_ = 0, givenUp_ = 0;
 };
 

@@ -53,7 +53,7 @@ public:
     Element element = Element::f32; ///< of all operands and results; sums are in f32
     bool wideGradient = false;      ///< the gradients of w and b are of f32, whatever the others are
     Algorithms algorithms = {};
-    int parts = 1; ///< on CPUs y and dx are made in so many parts, of equally many rows, of which the stream is told
+    int parts = 1; ///< on CPUs: the kernel makes y and dx in so many parts of equally many rows, and tells the stream
   };
 
   /// Whether there is something to choose: of 16 bits, for tensor cores.
