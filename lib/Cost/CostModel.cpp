@@ -34,6 +34,7 @@ static void describeStages(const CostGraph& graph, const Partition& partition, c
       for (std::int64_t v : stage.nodes) stage.nodeNames.push_back(graph.nodes[v].name);
     stage.replicas = from.replicas;
     stage.sharding = from.sharding;
+    stage.shardDegree = from.shardDegree;
     stage.recompute = partition.stages[s].recompute;
     stage.syncDelay = from.syncDelay;
     stage.forwardMs = from.forwardMs;

@@ -45,6 +45,33 @@ std::vector<AllReduceUse> pdc::allReduceUses(const std::vector<Run>& runs, int r
   return uses;
 }
 
+std::vector<AllReduceUse> pdc::shardUses(const Pipeline& pipeline, int s, const Machine& machine, int level) {
+  const PipelineStage& stage = pipeline.stages[s];
+  const int R = stage.replicas, D = stage.owners(), groups = R / D;
+  std::vector<std::int64_t> at;
+  for (int q = 0; q < R; ++q)
+    at.push_back(machine.componentOf(pipeline.leaves[stage.firstRank + static_cast<std::size_t>(q)], level));
+  std::vector<AllReduceUse> uses;
+  // `first` and every step-th replica exchange `share` with each other, or with the next one around a ring.
+  const auto exchange = [&](int first, int step, int count, double share) {
+    const auto where = [&](int i) { return at[static_cast<std::size_t>(first + i % count * step)]; };
+    const auto send = [&](int i, int j, double amount) {
+      if (where(i) == where(j)) return;
+      uses.push_back({where(i), amount, 0});
+      uses.push_back({where(j), 0, amount});
+    };
+    for (int i = 0; i < count; ++i)
+      if (machine.exchangesDirectly())
+        for (int j = 0; j < count; ++j) send(i, j, share);
+      else
+        send(i, i + 1, share * (count - 1));
+  };
+  exchange(0, 1, R, 1.0 / R);
+  for (int shard = 0; groups > 1 && shard < D; ++shard) exchange(shard, D, groups, 1.0 / R);
+  for (int group = 0; group < groups; ++group) exchange(group * D, 1, D, gathersOf(pipeline, s) * 1.0 / D);
+  return uses;
+}
+
 double pdc::allReduceMsOf(const Pipeline& pipeline, int s, const Machine& machine) {
   const PipelineStage& stage = pipeline.stages[s];
   auto bytes = static_cast<double>(stage.bytes.parameters);
@@ -133,10 +160,14 @@ private:
       double r = stage.replicas, bytes = sums * static_cast<double>(stage.bytes.parameters) / r;
       deviceOut_[s] += 2 * (r - 1) / r * bytes;
       deviceIn_[s] += 2 * (r - 1) / r * bytes;
+      const bool hasGroups = stage.isInShards() && stage.owners() < stage.replicas;
+      const double unit = hasGroups ? static_cast<double>(stage.bytes.parameters) / r : bytes;
       for (int level = 1; level < machine_.levels(); ++level)
-        for (const AllReduceUse& use : allReduceUses(runs_[level][s], stage.replicas, machine_.exchangesDirectly())) {
-          up_[level][use.component] += use.up * bytes;
-          down_[level][use.component] += use.down * bytes;
+        for (const AllReduceUse& use :
+             hasGroups ? shardUses(pipeline_, static_cast<int>(s), machine_, level)
+                       : allReduceUses(runs_[level][s], stage.replicas, machine_.exchangesDirectly())) {
+          up_[level][use.component] += use.up * unit;
+          down_[level][use.component] += use.down * unit;
         }
       // One update per R minibatches.
       loads_.bytesMoved += std::floor(sums * 2 * (r - 1) * static_cast<double>(stage.bytes.parameters) / r);

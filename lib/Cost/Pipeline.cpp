@@ -97,6 +97,7 @@ static PipelineStage sumOf(const CostGraph& graph, const PlannerOptions& options
   PipelineStage stage;
   stage.replicas = part.replicas;
   stage.sharding = options.sharding(part.replicas);
+  if (stage.isSharded() && options.owners(part.replicas) < part.replicas) stage.shardDegree = options.shardDegree;
   std::int64_t scratch = 0, workspace = 0;
   for (std::int64_t v : part.nodes) {
     const CostNode& node = graph.nodes[v];
@@ -114,7 +115,7 @@ static PipelineStage sumOf(const CostGraph& graph, const PlannerOptions& options
     scratch = std::max(scratch, node.scratchBytes);
     workspace = std::max(workspace, node.workspaceBytes);
   }
-  if (stage.isSharded()) stage.updateMs /= part.replicas;
+  stage.updateMs /= stage.owners();
   stage.bytes.scratch = scratch + workspace;
   if (part.recompute) {
     stage.inputGradientMs += stage.forwardMs;
@@ -238,6 +239,7 @@ Pipeline pdc::pipelineOf(const Plan& plan, const Machine& machine, const Planner
     PipelineStage stage;
     stage.replicas = from.replicas;
     stage.sharding = from.sharding;
+    stage.shardDegree = from.shardDegree;
     stage.forwardMs = from.forwardMs;
     stage.inputGradientMs = from.inputGradientMs;
     stage.weightGradientMs = from.weightGradientMs;
@@ -298,12 +300,19 @@ int pdc::versionsOf(const Pipeline& pipeline, const PlannerOptions& options, con
 StageBytes pdc::bytesOf(const PipelineStage& stage, const PlannerOptions& options) {
   StageBytes bytes = stage.bytes;
   bytes.optimizer = options.optimizerBytes(bytes.parameters, stage.replicas);
-  return stage.isInShards() ? inShards(bytes, stage.replicas) : bytes;
+  return stage.isInShards() ? inShards(bytes, stage.owners()) : bytes;
 }
 
 double pdc::allReducesOf(const Pipeline& pipeline, int s) {
-  if (!pipeline.stages[s].isInShards()) return 1;
-  return (1 + std::max(1, pipeline.schedule->sweeps(s, static_cast<int>(pipeline.stages.size())))) / 2.0;
+  const PipelineStage& stage = pipeline.stages[s];
+  if (!stage.isInShards()) return 1;
+  return sumShare(stage.replicas, stage.owners()) +
+         gathersOf(pipeline, s) * gatherShare(stage.replicas, stage.owners());
+}
+
+int pdc::gathersOf(const Pipeline& pipeline, int s) {
+  if (!pipeline.stages[s].isInShards()) return 0;
+  return std::max(1, pipeline.schedule->sweeps(s, static_cast<int>(pipeline.stages.size())));
 }
 
 std::int64_t pdc::placesOf(const Pipeline& pipeline, int s) {

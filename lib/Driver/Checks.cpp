@@ -46,9 +46,9 @@ static Status addUpNorms(Plan& plan, const PlanRequest& request, const CompileOp
   plan.gradientNorm = false;
   const bool clips = training.clipNorm && training.clipScope == pdcrt::ClipScope::global;
   // Who has the sum of a shard only knows neither its norm nor whether all is finite.
-  const bool shards = training.checksGradients() &&
-                      std::any_of(plan.stages.begin(), plan.stages.end(),
-                                  [](const PlanStage& stage) { return stage.sharding != pdcrt::Sharding::none; });
+  const bool shards =
+      training.checksGradients() &&
+      std::any_of(plan.stages.begin(), plan.stages.end(), [](const PlanStage& stage) { return stage.isSharded(); });
   const bool skips = training.nonFinite == pdcrt::NonFinite::skip && plan.schedule->hasBatches;
   const bool asks = plan.stages.size() > 1 && (clips || skips || training.lossScaleInterval > 0);
   if (!asks && !shards) return success;

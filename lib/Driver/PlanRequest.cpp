@@ -28,6 +28,7 @@ static void adoptFile(const ScheduleFile& file, PlannerOptions& planner) {
     if (stage.sharding == pdcrt::Sharding::optimizer && planner.shard == ShardPolicy::none)
       planner.shard = ShardPolicy::optimizer;
     if (stage.sharding == pdcrt::Sharding::weights) planner.shard = ShardPolicy::weights;
+    if (stage.shardDegree > 0) planner.shardDegree = stage.shardDegree;
   }
 }
 

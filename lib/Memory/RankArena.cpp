@@ -31,35 +31,41 @@ std::int64_t liveBytesOf(const PlanRank& rank, const pdcrt::Schedule& schedule,
   return std::max(kept + phase, evaluation);
 }
 
-/// The largest shard of a stage, in bytes; 0: its replicas divide nothing.
-std::size_t shardBytesOf(const MemoryPlan& memory, const pdcrt::ScheduleStage& shape) {
-  if (!shape.isSharded()) return 0;
+/// Bytes of the largest shard of a stage, and of the most of which a replica makes the sum; 0: its replicas divide
+/// nothing.
+struct ShardSizes {
+  std::size_t largest = 0, summed = 0;
+};
+ShardSizes shardsOf(const MemoryPlan& memory, const pdcrt::ScheduleStage& shape) {
+  if (!shape.isSharded()) return {};
   std::vector<pdcrt::ShardedParameter> parameters;
   for (std::size_t i = 0; i < memory.parameters.size(); ++i)
     if (const PlacedParameter& placed = memory.parameters[i]; placed.parameter->role == ParameterRole::trained)
       parameters.push_back(pdcrt::shardedParameter(static_cast<int>(i), placed.type.elements(),
                                                    placed.type.layout == filterInBlocks ? placed.type.shape[0] : 0));
-  return static_cast<std::size_t>(pdcrt::Shards(parameters, shape.replicas).most()) * sizeof(float);
+  const pdcrt::Shards shards(parameters, shape.replicas, shape.owners());
+  return {static_cast<std::size_t>(shards.most()) * sizeof(float),
+          static_cast<std::size_t>(shards.mostSummed()) * sizeof(float)};
 }
 
 /// What the optimizer keeps of a stage in each replica.
 std::size_t optimizerBytesOf(const MemoryPlan& memory, const pdcrt::ScheduleStage& shape,
                              const pdcrt::Training& training) {
-  const std::size_t shard = shardBytesOf(memory, shape);
+  const std::size_t shard = shardsOf(memory, shape).largest;
   return pdcrt::OptimizerLayout(training, shard > 0 ? shard : memory.bytes.weights).bytes();
 }
 
 /// Bytes that Checkpointer copies for a rank: of replica 0 weights, optimizer and state, of other replicas the state;
-/// where replicas have shards, each its own.
+/// where replicas have shards, the first owners each their own.
 std::int64_t checkpointCopyOf(const PlanRank& rank, const pdcrt::Schedule& schedule,
                               const std::vector<MemoryPlan>& memories, const pdcrt::Training& training) {
   std::size_t bytes = 0;
   for (const PlanRank::Host& host : rank.hosts) {
     const MemoryPlan& memory = memoryOf(host, memories);
     const pdcrt::ScheduleStage& shape = schedule.stages[static_cast<std::size_t>(host.stage)];
-    const std::size_t shard = shardBytesOf(memory, shape);
+    const std::size_t shard = shardsOf(memory, shape).largest;
     bytes += memory.bytes.state;
-    if (host.replica == 0 || shard > 0)
+    if (host.replica < shape.owners())
       bytes += (shard > 0 ? shard : memory.bytes.weights) + optimizerBytesOf(memory, shape, training);
   }
   return static_cast<std::int64_t>(bytes);
@@ -72,13 +78,15 @@ std::vector<pdcrt::ArenaStage> arenaStagesOf(const PlanRank& rank, const pdcrt::
   for (const PlanRank::Host& host : rank.hosts) {
     const MemoryPlan& memory = memoryOf(host, memories);
     const pdcrt::ScheduleStage& shape = schedule.stages[static_cast<std::size_t>(host.stage)];
+    const ShardSizes shards = shardsOf(memory, shape);
     hosted.push_back({.stage = host.stage,
                       .bytes = memory.bytes,
                       .edges = memory.edges,
                       .shared = memory.shared,
                       .trainedBytes = static_cast<std::size_t>(memory.trainedBytes),
                       .optimizerBytes = optimizerBytesOf(memory, shape, training),
-                      .shardBytes = shardBytesOf(memory, shape)});
+                      .shardBytes = shards.largest,
+                      .summedBytes = shards.summed});
   }
   return hosted;
 }

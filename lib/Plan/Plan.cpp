@@ -34,7 +34,8 @@ static ordered_json toObject(const PlanStage& stage) {
   if (stage.recompute) object["recompute"] = true;
   if (stage.tensorParallel != 1) object["tensor_parallel"] = stage.tensorParallel;
   if (!stage.split.isNone()) object["split"] = toText(stage.split);
-  if (stage.sharding != pdcrt::Sharding::none) object["shard"] = nameOf(stage.sharding);
+  if (stage.isSharded()) object["shard"] = nameOf(stage.sharding);
+  if (stage.shardDegree != 0) object["shard_degree"] = stage.shardDegree;
   if (stage.forwardTeamMs != 0) object["forward_team_ms"] = stage.forwardTeamMs;
   if (stage.backwardTeamMs != 0) object["backward_team_ms"] = stage.backwardTeamMs;
   if (stage.allReduceCoreMs != 0) object["all_reduce_core_ms"] = stage.allReduceCoreMs;
@@ -215,6 +216,12 @@ static PlanStage readStage(const JsonNode& json, std::set<std::int64_t>& seenNod
     stage.sharding = policyNamed(shardings, shard->oneOf({"none", "optimizer", "weights"})).value_or(stage.sharding);
     if (stage.sharding != pdcrt::Sharding::none && stage.replicas == 1)
       shard->error() << "expected \"none\", because the stage has 1 replica, got \"" << shard->text() << "\"";
+  }
+  if (std::optional<JsonNode> degree = json.find("shard_degree")) {
+    stage.shardDegree = readCount(*degree, 2);
+    if (!stage.isSharded() || stage.shardDegree >= stage.replicas || stage.replicas % stage.shardDegree != 0)
+      degree->error() << "expected a number below " << stage.replicas
+                      << " that divides it, of a stage with \"shard\", got " << stage.shardDegree;
   }
   stage.allReduceCoreMs = optionalNumber(json, "all_reduce_core_ms");
   stage.exposedSyncMs = optionalNumber(json, "exposed_sync_ms");

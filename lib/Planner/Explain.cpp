@@ -312,27 +312,29 @@ static std::vector<ShardedStage> shardsOf(const Plan& plan, const PlannerOptions
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
     const PlanStage& stage = plan.stages[s];
     if (stage.replicas == 1) continue;
-    const bool isSharded = stage.sharding != pdcrt::Sharding::none;
+    const bool isSharded = stage.isSharded();
     PlannerOptions whole = options, shared = options;
     whole.shard = ShardPolicy::none;
     shared.shard = ShardPolicy::optimizer;
     const int sweeps = options.schedule->sweeps(static_cast<int>(s), static_cast<int>(plan.stages.size()));
     const bool isInShards = stage.sharding == pdcrt::Sharding::weights;
-    const double sums = isInShards ? (1 + sweeps) / 2.0 : 1;
+    const int owners = isSharded ? stage.owners() : stage.replicas;
+    const double sums =
+        isInShards ? sumShare(stage.replicas, owners) + sweeps * gatherShare(stage.replicas, owners) : 1;
     const double updateMs = stage.updateMs - sums * stage.allReduceCoreMs; // without what the sums take
-    stages.push_back(
-        {.stage = static_cast<int>(s),
-         .replicas = stage.replicas,
-         .isSharded = isSharded,
-         .savedBytes = whole.optimizerBytes(stage.parameterBytes, stage.replicas) -
-                       shared.optimizerBytes(stage.parameterBytes, stage.replicas),
-         .updateMs = isSharded ? updateMs * stage.replicas : updateMs,
-         .shardUpdateMs = isSharded ? updateMs : updateMs / stage.replicas,
-         .gatherMs = stage.gatherMs(),
-         .sweeps = isInShards ? sweeps : 0,
-         .savedWeightBytes = !isInShards ? 0
-                                         : stage.parameterBytes + stage.gradientBytes -
-                                               2 * ((stage.parameterBytes + stage.replicas - 1) / stage.replicas)});
+    stages.push_back({.stage = static_cast<int>(s),
+                      .replicas = stage.replicas,
+                      .isSharded = isSharded,
+                      .owners = owners,
+                      .savedBytes = whole.optimizerBytes(stage.parameterBytes, stage.replicas) -
+                                    shared.optimizerBytes(stage.parameterBytes, stage.replicas),
+                      .updateMs = isSharded ? updateMs * owners : updateMs,
+                      .shardUpdateMs = isSharded ? updateMs : updateMs / owners,
+                      .gatherMs = stage.gatherMs(),
+                      .sweeps = isInShards ? sweeps : 0,
+                      .savedWeightBytes = !isInShards ? 0
+                                                      : stage.parameterBytes + stage.gradientBytes -
+                                                            2 * ((stage.parameterBytes + owners - 1) / owners)});
   }
   return stages;
 }
@@ -375,9 +377,9 @@ std::string pdc::toText(const Explanation& explanation, const Plan& plan) {
   }
   if (!explanation.shards.empty()) text += "shards:\n";
   for (const ShardedStage& of : explanation.shards)
-    text += "  stage " + std::to_string(of.stage) + ", " + std::to_string(of.replicas) +
-            " replicas: " + (of.isSharded ? "saves " : "whole; shards would save ") + sizeText(of.savedBytes) +
-            " of optimizer state" +
+    text += "  stage " + std::to_string(of.stage) + ", " + std::to_string(of.replicas) + " replicas" +
+            (of.owners < of.replicas ? " in groups of " + std::to_string(of.owners) : std::string()) + ": " +
+            (of.isSharded ? "saves " : "whole; shards would save ") + sizeText(of.savedBytes) + " of optimizer state" +
             (of.sweeps > 0 ? ", " + sizeText(of.savedWeightBytes) + " of weights and gradients" : "") +
             " in each; an update takes " + msText(of.shardUpdateMs) + " instead of " + msText(of.updateMs) +
             (of.sweeps == 0 ? ", then " + msText(of.gatherMs) + " to gather it\n"

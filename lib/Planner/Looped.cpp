@@ -104,6 +104,7 @@ private:
   }
 
   bool divides(const Shape& shape) const {
+    if (options_.shards(shape.copies) && shape.copies % options_.owners(shape.copies) != 0) return false;
     return !options_.schedule->fillsRanks || options_.microbatches % (std::int64_t{shape.ranks} * shape.copies) == 0;
   }
 

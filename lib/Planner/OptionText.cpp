@@ -1,5 +1,6 @@
 #include "pdc/Planner/OptionText.h"
 
+#include "pdc/Plan/PolicyText.h"
 #include "pdc/Support/Diagnostics.h"
 
 #include <charconv>
@@ -39,6 +40,23 @@ Status pdc::parseWarmup(const std::string& text, PlannerOptions& planner, Diagno
              << "--warmup: '" << part << "' is not a number of forwards";
     planner.warmup.push_back(forwards);
   }
+  return success;
+}
+
+Status pdc::parseShard(const std::string& text, PlannerOptions& planner, Diagnostics& diags) {
+  const auto error = [&] {
+    return diags.error({}).exit(ExitCode::usage).help("one of none, optimizer, weights, weights:D and auto")
+           << "--shard: expected what replicas divide, with D from 2 to 1024, got '" << text << "'";
+  };
+  const std::size_t colon = text.find(':');
+  const std::optional<ShardPolicy> policy = policyNamed(shardPolicies, text.substr(0, colon));
+  if (!policy) return error();
+  planner.shard = *policy;
+  planner.shardDegree = 0;
+  if (colon == std::string::npos) return success;
+  const auto [degree, rest] = numberAndRest<int>(text.substr(colon + 1));
+  if (*policy != ShardPolicy::weights || degree < 2 || degree > 1024 || !rest.empty()) return error();
+  planner.shardDegree = degree;
   return success;
 }
 

@@ -32,6 +32,12 @@ static Status checkOptions(const CostGraph& graph, const Cluster& cluster, const
                .help("take --schedule=bfs:V, under which a rank goes through V stages, or --shard=optimizer")
            << "--shard=weights: under '" << options.schedule.name()
            << "' a rank needs all weights of its stages all the time";
+  if (options.shardDegree > 0)
+    for (int r : options.stageReplicas)
+      if (r > 0 && r % options.owners(r) != 0)
+        return diags.error({}).exit(ExitCode::usage).help("give a number that divides the replicas of each stage")
+               << "--shard=weights:" << options.shardDegree << ": " << r << " replicas are no groups of "
+               << options.shardDegree;
   std::int64_t replicas = 0;
   for (int r : options.stageReplicas) {
     if (r < 1) return diags.error({}).exit(ExitCode::usage) << "expected at least one replica per stage, got " << r;

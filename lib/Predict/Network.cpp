@@ -24,9 +24,10 @@ Network::Network(const Plan& plan)
   for (std::size_t s = 0; s < plan.stages.size(); ++s) exchanges_.push_back(exchangesOf(plan, static_cast<int>(s)));
 }
 
-void Network::exchange(pdcrt::ActionKind kind, int stage, pdcrt::Load& load) const {
+void Network::exchange(pdcrt::ActionKind kind, int stage, int group, pdcrt::Load& load) const {
   const Exchanges& of = exchanges_[static_cast<std::size_t>(stage)];
-  load = kind == pdcrt::ActionKind::allGather || kind == pdcrt::ActionKind::unshard ? of.gather : of.sum;
+  const bool isGather = kind == pdcrt::ActionKind::allGather || kind == pdcrt::ActionKind::unshard;
+  load = isGather ? of.gathers[static_cast<std::size_t>(group)] : of.sum;
 }
 
 double Network::bytes(int from, int to, bool forward) const {
@@ -81,12 +82,11 @@ double Network::meanTransferMs(int from, int to, bool forward) const {
   return sum / static_cast<double>(routes);
 }
 
-pdcrt::Load Network::allReduceOf(const Plan& plan, int stage) const {
-  const PlanStage& planned = plan.stages[stage];
-  const std::vector<std::int64_t>& leaves = replicas_[stage];
+/// An all-reduce of so many bytes among replicas on these leaves.
+pdcrt::Load Network::allReduceOf(const Plan& plan, std::span<const std::int64_t> leaves, double weights) const {
   pdcrt::Load load;
   if (leaves.size() < 2) return load;
-  auto r = static_cast<double>(leaves.size()), weights = static_cast<double>(planned.parameterBytes);
+  auto r = static_cast<double>(leaves.size());
   std::map<int, double> bytes; // of each link
   double latency = 0;
   std::map<int, double> bandwidth;
@@ -112,8 +112,29 @@ pdcrt::Load Network::allReduceOf(const Plan& plan, int stage) const {
   load.latencyMs = 2 * (r - 1) * latency;
   for (const auto& [link, volume] : bytes)
     if (bandwidth[link] > 0 && volume > 0) load.links.push_back({link, volume / bandwidth[link]});
-  load.aloneMs = std::max(0.0, planned.allReduceMs - load.latencyMs);
   return load;
+}
+
+/// That of a stage: not shorter than the plan states.
+pdcrt::Load Network::allReduceOf(const Plan& plan, int stage) const {
+  const PlanStage& planned = plan.stages[static_cast<std::size_t>(stage)];
+  pdcrt::Load load =
+      allReduceOf(plan, replicas_[static_cast<std::size_t>(stage)], static_cast<double>(planned.parameterBytes));
+  if (planned.replicas > 1) load.aloneMs = std::max(0.0, planned.allReduceMs - load.latencyMs);
+  return load;
+}
+
+/// Adds what is moved after it, or at the same time over other links.
+static void append(pdcrt::Load& load, const pdcrt::Load& more, bool after) {
+  if (after) load.aloneMs += more.aloneMs;
+  load.latencyMs = after ? load.latencyMs + more.latencyMs : std::max(load.latencyMs, more.latencyMs);
+  for (const pdcrt::LinkUse& use : more.links) {
+    const auto same = std::ranges::find(load.links, use.link, &pdcrt::LinkUse::link);
+    if (same == load.links.end())
+      load.links.push_back(use);
+    else
+      same->ms += use.ms;
+  }
 }
 
 /// A part of a load, as if so much less were moved.
@@ -126,13 +147,39 @@ static pdcrt::Load scaled(pdcrt::Load load, double part) {
 
 Network::Exchanges Network::exchangesOf(const Plan& plan, int stage) const {
   const PlanStage& planned = plan.stages[static_cast<std::size_t>(stage)];
-  const bool sharded = planned.sharding != pdcrt::Sharding::none;
   const pdcrt::Load whole = allReduceOf(plan, stage);
+  if (!planned.isSharded()) {
+    // With buckets only the part that the backward does not hide comes after it.
+    const double sumMs = planned.allReduceMs, unhiddenMs = planned.unhiddenSyncMs();
+    const bool hides = planned.syncDelay == 0 && unhiddenMs < sumMs;
+    return {.sum = hides ? scaled(whole, std::max(0.0, unhiddenMs) / sumMs) : whole};
+  }
+  Exchanges exchanges{.sum = scaled(whole, 0.5)};
+  const std::vector<std::int64_t>& leaves = replicas_[static_cast<std::size_t>(stage)];
+  const int owners = planned.owners(), groups = planned.replicas / owners;
+  const auto bytes = static_cast<double>(planned.parameterBytes);
+  if (groups == 1) {
+    exchanges.gathers = {scaled(whole, 0.5)};
+  } else {
+    for (int group = 0; group < groups; ++group)
+      exchanges.gathers.push_back(scaled(allReduceOf(plan,
+                                                     std::span(leaves).subspan(static_cast<std::size_t>(group * owners),
+                                                                               static_cast<std::size_t>(owners)),
+                                                     bytes),
+                                         0.5));
+    pdcrt::Load among; // those who have the same shard, of all shards at the same time
+    for (int shard = 0; shard < owners; ++shard) {
+      std::vector<std::int64_t> sharers;
+      for (int group = 0; group < groups; ++group)
+        sharers.push_back(leaves[static_cast<std::size_t>(group * owners + shard)]);
+      append(among, scaled(allReduceOf(plan, sharers, bytes / owners), 0.5), /*after=*/false);
+    }
+    append(exchanges.sum, among, /*after=*/true);
+  }
   // The sum of gradients whose weights are given up before begins behind the backward.
-  if (planned.sharding == pdcrt::Sharding::weights) return {.sum = scaled(whole, 0.5), .gather = scaled(whole, 0.5)};
-  // With buckets only the part that the backward does not hide comes after it.
-  const double sumMs = planned.allReduceMs * (sharded ? 0.5 : 1), part = sharded ? 0.5 : 1;
-  const double unhiddenMs = planned.unhiddenSyncMs() - (sharded ? planned.gatherMs() : 0);
-  const bool hides = planned.syncDelay == 0 && unhiddenMs < sumMs;
-  return {.sum = scaled(whole, hides ? part * std::max(0.0, unhiddenMs) / sumMs : part), .gather = scaled(whole, 0.5)};
+  if (planned.sharding == pdcrt::Sharding::weights) return exchanges;
+  const double sumMs = planned.allReduceMs / 2, unhiddenMs = planned.unhiddenSyncMs() - planned.gatherMs();
+  if (planned.syncDelay == 0 && unhiddenMs < sumMs)
+    exchanges.sum = scaled(exchanges.sum, std::max(0.0, unhiddenMs) / sumMs);
+  return exchanges;
 }

@@ -10,6 +10,7 @@
 #include "pdcrt/Simulate.h"
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 namespace pdc {
@@ -37,7 +38,9 @@ public:
   /// r replicas sends and receives 2q(r-q)/r·|w|. Elsewhere it is a ring in the order of the replicas, with
   /// 2(r-1)/r·|w| over every hop. Latency counts 2(r-1) times. Not shorter than the time that the plan states.
   /// A reduce-scatter, and an all-gather, are one half of it each. Of what the backward hides nothing is left.
-  void exchange(pdcrt::ActionKind kind, int stage, pdcrt::Load& load) const;
+  /// Where D of the replicas have everything together, a gather is that of one `group` of them, and a sum ends with the
+  /// gathers of those who have the same shard (ShardTraffic.h).
+  void exchange(pdcrt::ActionKind kind, int stage, int group, pdcrt::Load& load) const;
 
 private:
   struct Level {
@@ -48,10 +51,12 @@ private:
   };
 
   struct Exchanges {
-    pdcrt::Load sum, gather; ///< after the backward; an all-gather
+    pdcrt::Load sum;                  ///< after the backward
+    std::vector<pdcrt::Load> gathers; ///< by group of replicas that have everything together
   };
 
   pdcrt::Load allReduceOf(const Plan& plan, int stage) const;
+  pdcrt::Load allReduceOf(const Plan& plan, std::span<const std::int64_t> leaves, double weights) const;
   Exchanges exchangesOf(const Plan& plan, int stage) const;
   /// Calls visit(level, link) for each link from leaf to leaf.
   template <class Visit>

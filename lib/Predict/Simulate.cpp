@@ -31,8 +31,12 @@ pdcrt::Times pdc::timesOf(const Plan& plan, bool ownLinks) {
   times.transfer = [network](const pdcrt::ScheduleEdge& edge, bool forward) {
     return network->meanTransferMs(edge.from, edge.to, forward);
   };
-  times.allReduce = [stages = plan.stages](pdcrt::ActionKind kind, int stage) {
-    return stages[static_cast<std::size_t>(stage)].allReduceMs * (kind == pdcrt::ActionKind::allReduce ? 1 : 0.5);
+  times.allReduce = [stages = plan.stages](pdcrt::ActionKind kind, int number) {
+    const PlanStage& stage = stages[static_cast<std::size_t>(number)];
+    if (!stage.isSharded()) return stage.allReduceMs;
+    const bool isSum = kind == pdcrt::ActionKind::reduceScatter;
+    return stage.allReduceMs *
+           (isSum ? sumShare(stage.replicas, stage.owners()) : gatherShare(stage.replicas, stage.owners()));
   };
   if (!ownLinks) {
     times.links = network->links();
@@ -41,8 +45,8 @@ pdcrt::Times pdc::timesOf(const Plan& plan, bool ownLinks) {
       network->route(network->leafOf(fromRank), network->leafOf(toRank), network->bytes(edge.from, edge.to, forward),
                      load);
     };
-    times.allReduceLoad = [network](pdcrt::ActionKind kind, int stage, pdcrt::Load& load) {
-      network->exchange(kind, stage, load);
+    times.allReduceLoad = [network](pdcrt::ActionKind kind, int stage, int group, pdcrt::Load& load) {
+      network->exchange(kind, stage, group, load);
     };
     times.sharedLoad = [network](const pdcrt::SharedEdge& edge, bool version, int fromRank, int toRank,
                                  pdcrt::Load& load) {

@@ -88,7 +88,9 @@ static std::string cardOf(const ReportData& data, int s, double fullMs) {
     fact("waits within the team", timeText(team));
   if (stage.updateMs > 0) fact("update", timeText(stage.updateMs));
   if (stage.allReduceMs > 0) fact("all-reduce", timeText(stage.allReduceMs));
-  if (stage.sharding != pdcrt::Sharding::none) fact("divided by its replicas", nameOf(stage.sharding));
+  if (stage.isSharded())
+    fact("divided by its replicas",
+         nameOf(stage.sharding) + (stage.shardDegree > 0 ? ", in groups of " + std::to_string(stage.shardDegree) : ""));
   fact("parameters", sizeText(stage.parameterBytes));
   if (stage.frozenBytes > 0) fact("frozen", sizeText(stage.frozenBytes));
   fact("in flight", counted(frame.slots, "minibatch"));

@@ -53,12 +53,15 @@ PipelineShape pdc::shapeOf(const Plan& plan) {
   shape.weights = plan.weights;
   shape.kind = plan.schedule;
   shape.microbatches = plan.schedule->hasBatches ? plan.microbatches : 0;
-  const bool isSharded = std::any_of(plan.stages.begin(), plan.stages.end(),
-                                     [](const PlanStage& stage) { return stage.sharding != pdcrt::Sharding::none; });
+  const bool isSharded =
+      std::any_of(plan.stages.begin(), plan.stages.end(), [](const PlanStage& stage) { return stage.isSharded(); });
   shape.gradientNorm = plan.gradientNorm && (shape.microbatches > 0 || isSharded);
   for (const PlanStage& stage : plan.stages)
-    shape.stages.push_back(
-        {.replicas = stage.replicas, .warmup = stage.warmup, .syncDelay = stage.syncDelay, .sharding = stage.sharding});
+    shape.stages.push_back({.replicas = stage.replicas,
+                            .warmup = stage.warmup,
+                            .syncDelay = stage.syncDelay,
+                            .sharding = stage.sharding,
+                            .shardDegree = stage.shardDegree});
   for (const EdgeTraffic& traffic : trafficOf(plan)) shape.edges.push_back(traffic.edge);
   for (const PlanSharedParameter& parameter : plan.sharedParameters)
     for (std::size_t i = 1; i < parameter.stages.size(); ++i)
@@ -183,7 +186,7 @@ bool pdc::isSafeByOrder(const Plan& plan) {
   if (!plan.schedule->hasSafeOrder) return false; // a rank's stages wait for each other, too, or nobody proved it
   if (plan.gradientNorm) return false;            // so do all stages
   for (const PlanStage& stage : plan.stages)
-    if (stage.sharding != pdcrt::Sharding::none) return false; // replicas wait for what each has updated
+    if (stage.isSharded()) return false; // replicas wait for what each has updated
   if (plan.schedule->forwardsFirst) return true;
   for (const PlanTensor& tensor : plan.tensors) {
     const PlanStage &from = plan.stages[tensor.from], &to = plan.stages[tensor.to];

@@ -4,9 +4,9 @@
 
 using namespace pdc;
 
-StageBytes pdc::inShards(const StageBytes& bytes, int replicas) {
+StageBytes pdc::inShards(const StageBytes& bytes, int owners) {
   StageBytes own = bytes;
-  own.parameters = own.gradients = (bytes.parameters + replicas - 1) / replicas;
+  own.parameters = own.gradients = (bytes.parameters + owners - 1) / owners;
   return own;
 }
 

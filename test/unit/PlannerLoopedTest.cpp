@@ -270,6 +270,36 @@ TEST(LoopedPlan, WeightsInShardsTakeTheMemoryOfTheirShareAndOfTwoUnits) {
   EXPECT_EQ(bytesOf(ShardPolicy::weights), 4 * (1000 + 1000 + 2000) + 2 * (2000 + 2000));
 }
 
+// Four replicas in groups of two: a half of everything as with two replicas; a group that replicas cannot be is
+// refused.
+TEST(LoopedPlan, GroupsOfReplicasHaveEverythingTogether) {
+  const CostGraph graph = withParameters(equalNodes(8));
+  PlannerOptions options = optionsFor("bfs:4", 8);
+  options.optimizerStatePerParameterByte = 2;
+  options.shard = ShardPolicy::weights;
+  options.shardDegree = 2;
+  options.stageReplicas.assign(4, 4);
+  Diagnostics diags(nullptr);
+  Expected<Plan> plan = planPipeline(graph, clusterOf(4), options, diags);
+  ASSERT_TRUE(plan);
+  EXPECT_EQ(verifyPlan(graph, *plan, options), "");
+  std::int64_t bytes = 0;
+  for (const PlanStage& stage : plan->stages) {
+    EXPECT_EQ(stage.owners(), 2);
+    bytes += stage.memoryBytes;
+  }
+  EXPECT_EQ(bytes - 2 * 8000, 4 * (1000 + 1000 + 2000) + 2 * (2000 + 2000));
+  options.stageReplicas.assign(4, 3);
+  EXPECT_EQ(refusal(graph, clusterOf(3), options, ExitCode::usage),
+            "--shard=weights:2: 3 replicas are no groups of 2; give a number that divides the replicas of each stage");
+  // Without given replicas, those are taken that can be groups.
+  options.stageReplicas.clear();
+  options.schedule = "bfs:2";
+  plan = planPipeline(graph, clusterOf(12), options, diags);
+  ASSERT_TRUE(plan);
+  EXPECT_TRUE(plan->stages[0].replicas == 1 || plan->stages[0].replicas % 2 == 0) << plan->stages[0].replicas;
+}
+
 TEST(LoopedPlan, WeightsOfOwnersStayWhole) {
   CostGraph graph = withParameters(equalNodes(8));
   graph.sharedParameters.push_back({"tied", {0, 7}, 500});
@@ -333,6 +363,11 @@ TEST(LoopedPlan, NoPlanBeatsItsBound) {
     if (round % 6 > 3) {
       const ShardPolicy policies[] = {ShardPolicy::none, ShardPolicy::optimizer, ShardPolicy::weights};
       options.shard = policies[random.between(0, 2)];
+      if (options.shard == ShardPolicy::weights && random.between(0, 1) > 0) {
+        options.shardDegree = 2;
+        cluster = clusterOf(4 * random.between(1, 2));
+        cluster.levels[0].bandwidthBytesPerS = static_cast<double>(random.between(20, 2000)) * 1e3;
+      }
       const auto stages = static_cast<std::size_t>(options.schedule->stagesPerRank);
       if (random.between(0, 1) > 0) options.stageReplicas.assign(stages, static_cast<int>(cluster.deviceCount()));
     }

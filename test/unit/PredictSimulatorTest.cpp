@@ -183,13 +183,13 @@ TEST(Network, AllReduceIsARingOrADirectExchange) {
   // Four replicas in two servers. Ring: each server's uplink carries one hop, 2·3/4·|w|; every device's link as well.
   std::vector<TestStage> stages = {{.replicas = 4, .parameters = 1e6}};
   pdcrt::Load ring, direct;
-  timesOf(planOf(stages, twoLevels(2, 2))).allReduceLoad(pdcrt::ActionKind::allReduce, 0, ring);
+  timesOf(planOf(stages, twoLevels(2, 2))).allReduceLoad(pdcrt::ActionKind::allReduce, 0, 0, ring);
   EXPECT_NEAR(ring.latencyMs, 6 * 0.5, 1e-9);
   double slowest = 0;
   for (const pdcrt::LinkUse& use : ring.links) slowest = std::max(slowest, use.ms);
   EXPECT_NEAR(slowest, 1.5 * 4, 1e-9);
   // Direct exchange: the uplink carries 2·2·2/4·|w|.
-  timesOf(planOf(stages, twoLevels(2, 2), "cpu")).allReduceLoad(pdcrt::ActionKind::allReduce, 0, direct);
+  timesOf(planOf(stages, twoLevels(2, 2), "cpu")).allReduceLoad(pdcrt::ActionKind::allReduce, 0, 0, direct);
   slowest = 0;
   for (const pdcrt::LinkUse& use : direct.links) slowest = std::max(slowest, use.ms);
   EXPECT_NEAR(slowest, 2 * 4, 1e-9);
@@ -198,11 +198,11 @@ TEST(Network, AllReduceIsARingOrADirectExchange) {
 TEST(Network, AReduceScatterAndAnAllGatherAreHalfOfIt) {
   Plan plan = planOf({{.replicas = 4, .parameters = 1e6}}, twoLevels(2, 2));
   pdcrt::Load whole;
-  timesOf(plan).allReduceLoad(pdcrt::ActionKind::allReduce, 0, whole);
+  timesOf(plan).allReduceLoad(pdcrt::ActionKind::allReduce, 0, 0, whole);
   plan.stages[0].sharding = pdcrt::Sharding::optimizer;
   for (const pdcrt::ActionKind kind : {pdcrt::ActionKind::reduceScatter, pdcrt::ActionKind::allGather}) {
     pdcrt::Load half;
-    timesOf(plan).allReduceLoad(kind, 0, half);
+    timesOf(plan).allReduceLoad(kind, 0, 0, half);
     EXPECT_NEAR(half.latencyMs, whole.latencyMs / 2, 1e-9);
     EXPECT_NEAR(half.aloneMs, whole.aloneMs / 2, 1e-9);
     ASSERT_EQ(half.links.size(), whole.links.size());

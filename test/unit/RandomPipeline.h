@@ -36,6 +36,8 @@ private:
     for (int s = 0; s < count; ++s) {
       shape.stages.push_back({.replicas = between(0, 1) ? 1 : between(1, 4)});
       if (between(0, 2) == 0) shape.stages.back().sharding = pdcrt::Sharding::optimizer; // if it has replicas
+      if (shape.stages.back().replicas == 4 && shape.stages.back().sharding == pdcrt::Sharding::optimizer)
+        shape.stages.back().shardDegree = between(0, 1) * 2;
     }
     for (int s = count - 2; s >= 0; --s) {
       const StageShape& next = shape.stages[s + 1];
@@ -88,7 +90,7 @@ private:
 
   PipelineShape copies(const std::string& kind) {
     PipelineShape shape{.kind = kind};
-    int ranks = between(1, 4), replicas = between(0, 1) ? 1 : between(2, 3);
+    int ranks = between(1, 4), replicas = between(0, 1) ? 1 : between(2, 4);
     shape.stages.assign(static_cast<std::size_t>(ranks * ScheduleKind(kind)->stagesPerRank), {.replicas = replicas});
     if (between(0, 2) == 0)
       for (StageShape& stage : shape.stages) stage.sharding = pdcrt::Sharding::optimizer; // if it has replicas
@@ -98,6 +100,9 @@ private:
       for (int s = 0; s < static_cast<int>(shape.stages.size()); ++s) // those whose parameters no other stage uses
         if (std::ranges::none_of(shape.shared, [&](const auto& pair) { return pair.first == s; }))
           shape.stages[static_cast<std::size_t>(s)].sharding = pdcrt::Sharding::weights;
+    const bool hasGroups = replicas == 4 && between(0, 1) > 0;
+    for (StageShape& stage : shape.stages)
+      if (hasGroups && stage.sharding != pdcrt::Sharding::none) stage.shardDegree = 2;
     return shape;
   }
 

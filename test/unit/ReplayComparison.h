@@ -22,6 +22,7 @@ struct ComparisonCase {
   std::vector<std::vector<int>> routes = {}; ///< by stage, as in Replay.h
   bool sharded = false;                      ///< replicas divide the updates,
   pdcrt::Sharding sharding = sharded ? pdcrt::Sharding::optimizer : pdcrt::Sharding::none; ///< or this
+  int shardDegree = 0;                                                                     ///< as ScheduleStage's
 };
 
 inline pdcrt::Schedule scheduleOf(const ComparisonCase& c) {
@@ -30,7 +31,8 @@ inline pdcrt::Schedule scheduleOf(const ComparisonCase& c) {
     stages.push_back({.replicas = c.replicas[s],
                       .warmup = c.warmup[s],
                       .route = c.routes.empty() ? pdcrt::Route() : pdcrt::Route(c.routes[s]),
-                      .sharding = c.sharding});
+                      .sharding = c.sharding,
+                      .shardDegree = c.shardDegree});
   pdc::PipelineShape shape = pdc::straightShape(stages);
   shape.kind = c.kind;
   shape.microbatches = c.microbatches;

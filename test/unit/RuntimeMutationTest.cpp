@@ -97,7 +97,7 @@ void connect(pdc::PipelineShape& shape, std::mt19937& random) {
 /// Two ranks, or twice two, that host two stages each.
 Schedule randomLoop(std::mt19937& random) {
   pdc::PipelineShape shape = pdc::straightShape(std::vector<pdc::StageShape>(random() % 4 ? 4 : 2));
-  const int replicas = 1 + static_cast<int>(random() % 2);
+  const int replicas = random() % 6 == 0 && shape.stages.size() == 2 ? 4 : 1 + static_cast<int>(random() % 2);
   for (pdc::StageShape& stage : shape.stages) stage.replicas = replicas;
   const char* const kinds[] = {"interleaved:2", "zb-v", "bfs:2", "bfs:4"};
   shape.kind = kinds[random() % (shape.stages.size() == 4 ? 4 : 3)];
@@ -110,6 +110,8 @@ Schedule randomLoop(std::mt19937& random) {
     for (int s = 0; s < static_cast<int>(shape.stages.size()); ++s)
       if (std::ranges::none_of(shape.shared, [&](const auto& pair) { return pair.first == s; }))
         shape.stages[static_cast<std::size_t>(s)].sharding = Sharding::weights;
+  for (pdc::StageShape& stage : shape.stages)
+    if (replicas == 4 && stage.sharding != Sharding::none) stage.shardDegree = 2;
   return pdc::buildSchedule(shape);
 }
 

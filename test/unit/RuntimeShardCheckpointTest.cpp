@@ -13,14 +13,18 @@ struct Plan {
   std::vector<int> replicas, warmup;
   std::int64_t microbatches;
   Sharding sharding = Sharding::none;
+  int shardDegree = 0;
 };
 
 Schedule scheduleOf(const Plan& plan, Sharding sharding) {
   std::vector<pdc::StageShape> stages;
   for (std::size_t s = 0; s < plan.replicas.size(); ++s)
-    stages.push_back({.replicas = plan.replicas[s], .warmup = plan.warmup[s], .sharding = sharding});
+    stages.push_back({.replicas = plan.replicas[s],
+                      .warmup = plan.warmup[s],
+                      .sharding = sharding,
+                      .shardDegree = plan.shardDegree});
   pdc::PipelineShape shape = pdc::straightShape(stages);
-  if (plan.name == std::string("units")) shape.kind = "bfs:2";
+  if (plan.name == std::string("units") || plan.shardDegree > 0) shape.kind = "bfs:2";
   shape.microbatches = plan.microbatches;
   shape.gradientNorm = true;
   return pdc::buildSchedule(shape);
@@ -33,6 +37,7 @@ TEST(ShardedCheckpoints, AreResumedAsWholeOnesAre) {
                                     {"sharded", {2, 1}, {2, 0}, 6, Sharding::optimizer},
                                     {"more", {3, 2}, {2, 0}, 6, Sharding::optimizer},
                                     {"units", {3, 3}, {0, 0}, 6, Sharding::weights},
+                                    {"groups", {4, 4}, {0, 0}, 8, Sharding::weights, 2},
                                     {"alone", {1, 1}, {2, 0}, 6}};
   std::vector<std::map<std::string, std::string>> exported;
   const std::vector<std::pair<Plan, Sharding>> writers = {
@@ -63,6 +68,35 @@ TEST(ShardedCheckpoints, AreResumedAsWholeOnesAre) {
   for (std::size_t i = 0; i < others.size(); ++i)
     for (std::size_t with : {std::size_t{0}, 2 * others.size()})
       EXPECT_TRUE(exported[with + i] == exported[with + others.size() + i]) << others[i].name;
+  EXPECT_TRUE(exported[0] == exported[1]);
+}
+
+// Of several owners of a shard the first writes it.
+TEST(ShardedCheckpoints, OfGroupsHaveEachShardOnce) {
+  const Plan groups{"groups", {4, 4}, {0, 0}, 8, Sharding::weights, 2}, whole{"units", {4, 4}, {0, 0}, 8},
+      other{"units", {3, 3}, {0, 0}, 8, Sharding::weights};
+  std::vector<std::map<std::string, std::string>> exported;
+  for (const Plan& writer : {groups, whole}) {
+    RunFolder folder(writer.replicas, writer.warmup, writer.microbatches);
+    folder.training.optimizer = OptimizerKind::adam;
+    folder.write("training.json", toJson(folder.training));
+    folder.use(scheduleOf(writer, writer.sharding));
+    Outcome run = trainedOutcomeOf(folder, {"--steps=3", "--checkpoint-dir", folder.path + "/c"});
+    ASSERT_EQ(run.code, 0) << run.errors;
+    if (writer.shardDegree > 0) {
+      Manifest manifest;
+      ASSERT_TRUE(readManifest(folder.path + "/c", 24, manifest));
+      EXPECT_EQ(manifest.owners, (std::vector<int>{2, 2}));
+      EXPECT_EQ(std::ranges::count(manifest.shards, ShardKind::state, &Shard::kind), 4)
+          << "of those who write no weights";
+      EXPECT_EQ(manifest.shards.size(), 4 + 8u) << "weights and optimizer of two shards of two stages";
+    }
+    folder.use(scheduleOf(other, other.sharding));
+    run = trainedOutcomeOf(folder, {"--steps=6", "--resume", "--checkpoint-dir", folder.path + "/c", "--export-weights",
+                                    folder.path + "/w"});
+    ASSERT_EQ(run.code, 0) << run.errors;
+    exported.push_back(filesOf(folder.path + "/w"));
+  }
   EXPECT_TRUE(exported[0] == exported[1]);
 }
 

@@ -33,19 +33,35 @@ TEST(Shards, AreEveryElementOnceInWholeUnits) {
         EXPECT_EQ(parameters.back().unit % (each * 16), 0);
       }
     }
-    const int replicas = between(2, 5);
-    const Shards shards(parameters, replicas);
+    const int owners = between(2, 5), groups = between(1, 3), replicas = owners * groups;
+    const Shards shards(parameters, replicas, groups > 1 ? owners : 0);
+    EXPECT_EQ(shards.owners(), owners);
     std::vector<std::vector<Shards::Range>> byRow(parameters.size());
-    for (int replica = 0; replica < replicas; ++replica) {
+    for (int shard = 0; shard < owners; ++shard) {
       std::int64_t at = 0;
-      for (const Shards::Range& range : shards.of(replica)) {
+      for (const Shards::Range& range : shards.of(shard)) {
         EXPECT_EQ(range.at, at) << "one after the other in the shard";
         EXPECT_EQ(range.begin % parameters[static_cast<std::size_t>(range.row)].unit, 0);
         at += range.count;
         byRow[static_cast<std::size_t>(range.row)].push_back(range);
       }
       EXPECT_LE(at, shards.most());
-      EXPECT_LE(std::abs(at - all / replicas), 2 * largestUnit) << "even, but for units";
+      EXPECT_LE(std::abs(at - all / owners), 2 * groups * largestUnit) << "even, but for units";
+      // What its owners sum of each chunk is what they have of it.
+      std::vector<std::int64_t> summed(static_cast<std::size_t>(groups));
+      std::int64_t next = 0;
+      for (const Shards::Chunk& chunk : shards.chunks())
+        for (int group = 0; group < groups; ++group) {
+          const Shards::Range& range = chunk.of[static_cast<std::size_t>(group * owners + shard)];
+          EXPECT_EQ(range.at, next);
+          next += range.count;
+          summed[static_cast<std::size_t>(group)] += range.count;
+        }
+      EXPECT_EQ(next, at);
+      for (std::int64_t elements : summed) {
+        EXPECT_LE(elements, shards.mostSummed());
+        EXPECT_LE(std::abs(elements - all / replicas), 2 * largestUnit) << "even, but for units";
+      }
     }
     for (std::size_t row = 0; row < byRow.size(); ++row) {
       std::sort(byRow[row].begin(), byRow[row].end(), [](const auto& a, const auto& b) { return a.begin < b.begin; });
@@ -64,6 +80,9 @@ TEST(Shards, OfWholeUnitsAreEqual) {
     std::vector<ShardedParameter> parameters;
     for (int i = 0; i < 5; ++i) parameters.push_back(shardedParameter(i, 12 * squaresBlock * (i + 1), 0));
     EXPECT_EQ(Shards(parameters, replicas).most(), 12 * squaresBlock * 15 / replicas);
+    const Shards groups(parameters, 2 * replicas, replicas);
+    EXPECT_EQ(groups.most(), 12 * squaresBlock * 15 / replicas);
+    EXPECT_LE(groups.mostSummed() - groups.most() / 2, squaresBlock);
   }
 }
 

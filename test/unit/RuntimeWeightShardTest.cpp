@@ -24,10 +24,10 @@ struct Units {
   timed::Model model;
   static constexpr std::size_t weights = 2 * 12 * squaresBlock * sizeof(float), gradients = weights / 2 * 3;
 
-  Schedule schedule(int replicas, Sharding sharding, std::int64_t microbatches) const {
+  Schedule schedule(int replicas, Sharding sharding, std::int64_t microbatches, int degree = 0) const {
     pdc::PipelineShape shape =
         pdc::straightShape(std::vector<pdc::StageShape>(model.stages.size(), {.replicas = replicas}));
-    for (pdc::StageShape& stage : shape.stages) stage.sharding = sharding;
+    for (pdc::StageShape& stage : shape.stages) stage.sharding = sharding, stage.shardDegree = degree;
     shape.kind = "bfs:" + std::to_string(model.stages.size());
     shape.microbatches = microbatches;
     return pdc::buildSchedule(shape);
@@ -75,6 +75,35 @@ TEST(WeightShards, SendWhatTheFormulaSays) {
         EXPECT_EQ(transport->bytesSent[static_cast<std::size_t>(Traffic::allReduce)],
                   batches * (r - 1) * (3 * units - 1) * Units::weights / r)
             << replicas << " replicas, " << each << " microbatches of each";
+    }
+}
+
+// Groups of D replicas have everything together: gathers are inside of a group, a sum goes over all replicas, and from
+// those that make a part of it to the others that own the shard. The bits are those of whole replicas.
+TEST(WeightShards, OfGroupsSendWhatTheFormulaSays) {
+  constexpr std::int64_t batches = 3, units = 5;
+  const Units model(units);
+  for (const auto& [replicas, degree] : {std::pair(4, 2), std::pair(6, 2), std::pair(6, 3)})
+    for (std::int64_t each : {1, 3}) {
+      UnitRun run(model, model.schedule(replicas, Sharding::weights, each * replicas, degree)),
+          whole(model, model.schedule(replicas, Sharding::none, each * replicas));
+      run.train(batches * each * replicas);
+      whole.train(batches * each * replicas);
+      EXPECT_EQ(run.bits() == whole.bits(), true) << replicas << " replicas in groups of " << degree;
+      const auto r = static_cast<std::size_t>(replicas), d = static_cast<std::size_t>(degree);
+      const std::size_t sum = units * Units::weights, gathers = (2 * units - 1) * Units::weights;
+      for (const auto& transport : run.run.transports)
+        EXPECT_EQ(transport->bytesSent[static_cast<std::size_t>(Traffic::allReduce)],
+                  batches * (sum / r * (r - 1) + sum / r * (r / d - 1) + gathers / d * (d - 1)))
+            << replicas << " replicas in groups of " << degree << ", " << each << " microbatches of each";
+      // A shard is 1/d of the weights, its sum and Adam's state; staging is what others send of 1/r.
+      const std::size_t shard = Units::weights / d, sets = each > 1 ? 2 : 1;
+      const std::size_t wholeBytes =
+                            units * (3 * Units::weights + sets * Units::gradients + Units::weights / r * (r - 1)),
+                        dividedBytes = units * 4 * shard +
+                                       2 * (Units::weights + Units::gradients + Units::weights / r * (r - 1)) +
+                                       (sets - 1) * Units::gradients;
+      EXPECT_EQ(whole.run.executors[0]->arena().bytes - run.run.executors[0]->arena().bytes, wholeBytes - dividedBytes);
     }
 }
 
@@ -133,13 +162,14 @@ TEST(WeightShards, AreEvaluatedAsWholeOnesAre) {
     }
 }
 
-ComparisonCase inShards(int replicas, std::int64_t microbatches, const Training& training) {
+ComparisonCase inShards(int replicas, std::int64_t microbatches, const Training& training, int degree = 0) {
   return {.kind = "bfs:2",
           .replicas = {replicas, replicas},
           .warmup = {0, 0},
           .microbatches = microbatches,
           .training = training,
-          .sharding = Sharding::weights};
+          .sharding = Sharding::weights,
+          .shardDegree = degree};
 }
 
 TEST(WeightShards, AreClippedByTheNormOfAllReplicas) {
@@ -156,17 +186,32 @@ TEST(WeightShards, AreClippedByTheNormOfAllReplicas) {
       }
 }
 
+TEST(WeightShards, OfGroupsAreClippedByTheNormOfAllReplicas) {
+  for (ClipScope scope : {ClipScope::global, ClipScope::stage}) {
+    Comparison comparison(inShards(4, 8, clipping(scope), /*degree=*/2));
+    comparison.train(29);
+    if (testing::Test::HasFatalFailure()) return;
+    EXPECT_TRUE(comparison.agrees(clipping(scope)));
+    Training other = clipping(scope);
+    other.clipNorm = 0.21;
+    EXPECT_FALSE(comparison.agrees(other));
+  }
+}
+
 TEST(WeightShards, SkipUpdatesTogether) {
   linear::FarData far;
   Training training = clipping(ClipScope::global);
   training.clipNorm = HUGE_VAL;
-  Comparison comparison(inShards(2, 6, training), far);
-  comparison.weights() = linear::overflowing;
-  comparison.train(18);
-  if (HasFatalFailure()) return;
-  EXPECT_TRUE(comparison.agrees(training));
-  EXPECT_GT(comparison.run().hosted(0, 0).skipped, 0);
-  EXPECT_EQ(comparison.run().hosted(0, 0).skipped, comparison.run().hosted(1, 1).skipped);
+  for (int degree : {0, 2}) {
+    const int replicas = degree > 0 ? 4 : 2;
+    Comparison comparison(inShards(replicas, 8, training, degree), far);
+    comparison.weights() = linear::overflowing;
+    comparison.train(24);
+    if (HasFatalFailure()) return;
+    EXPECT_TRUE(comparison.agrees(training));
+    EXPECT_GT(comparison.run().hosted(0, 0).skipped, 0);
+    EXPECT_EQ(comparison.run().hosted(0, 0).skipped, comparison.run().hosted(1, replicas - 1).skipped);
+  }
 }
 
 TEST(WeightShards, GoWithADynamicLossScale) {

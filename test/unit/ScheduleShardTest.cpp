@@ -103,6 +103,9 @@ TEST(ShardedSchedules, PartsMustFit) {
               s.ranks[0].start[0] = {ActionKind::allReduce, false, 0, -1, 1};
             }),
             "rank 0: '0AR1': the gradients of a sharded stage are summed by RS");
+  EXPECT_EQ(problem([](Schedule& s) { s.stages[0].shardDegree = 2; }),
+            "stage 0: a degree of shards is from 2 to half of the replicas and divides their number, got 2 and 2");
+  EXPECT_EQ(problem([](Schedule& s) { s.stages[1].shardDegree = 2; }), "stage 1: a degree needs 'shard'");
   Schedule alone = sharded("1f1b", 0);
   std::string error;
   alone.gradientNorm = true;

@@ -21,7 +21,8 @@ static ordered_json stageJson(const PlanStage& stage) {
                        {"warmup", stage.warmup}};
   if (stage.tensorParallel != 1) json["tensor_parallel"] = stage.tensorParallel;
   if (stage.recompute) json["recompute"] = true;
-  if (stage.sharding != pdcrt::Sharding::none) json["shard"] = nameOf(stage.sharding);
+  if (stage.isSharded()) json["shard"] = nameOf(stage.sharding);
+  if (stage.shardDegree != 0) json["shard_degree"] = stage.shardDegree;
   if (!stage.device.empty()) json["device"] = stage.device;
   if (!stage.choices.empty()) json["choices"] = stage.choices;
   for (const PlanNest& nest : stage.nest) json["nest"].push_back({{"stage", nest.stage}, {"replicas", nest.replicas}});
@@ -89,7 +90,7 @@ static void printStages(std::ostream& out, const Plan& plan, const std::string& 
     std::string nodes = nodesText(stage);
     if (!stage.device.empty()) nodes += "  on " + stage.device;
     if (stage.recompute) nodes += "  (recomputed)";
-    if (stage.sharding != pdcrt::Sharding::none) nodes += "  (sharded)";
+    if (stage.isSharded()) nodes += "  (sharded)";
     printLine(out, {std::to_string(s), replicasText(stage), number(stage.computeMs()), number(stage.allReduceMs),
                     stage.memoryBytes > 0 ? sizeText(stage.memoryBytes) : "-", std::to_string(stage.warmup), nodes});
   }

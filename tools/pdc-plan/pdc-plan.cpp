@@ -95,8 +95,7 @@ void addFlags(CLI::App& app, Flags& flags) {
           ->check(member(namesOf(recomputePolicies)))
           ->type_name("none|auto|all"),
       app.add_option("--shard", flags.shard, "let the replicas of a stage divide the optimizer's state, or weights too")
-          ->check(member(namesOf(shardPolicies)))
-          ->type_name("none|optimizer|weights|auto"),
+          ->type_name("none|optimizer|weights[:D]|auto"),
       app.add_option("--optimizer-state", planner.optimizerStatePerParameterByte,
                      "bytes of optimizer state per byte of parameters\n1 with momentum, 2 for Adam.")
           ->check(CLI::Range(0.0, 16.0))};
@@ -119,7 +118,6 @@ void applyPolicies(Flags& flags) {
   flags.planner.weights = *policyNamed(weightPolicies, flags.weights);
   flags.planner.sync = *policyNamed(syncPolicies, flags.sync);
   flags.planner.recompute = *policyNamed(recomputePolicies, flags.recompute);
-  flags.planner.shard = *policyNamed(shardPolicies, flags.shard);
 }
 
 /// Flags that say something about schedules do not fit models that have none.
@@ -149,7 +147,7 @@ public:
 
   Expected<Plan> operator()(const CostGraph& graph) {
     if (!refuseAnyDegree(flags_, diags_) || !parseWarmup(flags_.warmup, flags_.planner, diags_) ||
-        !parseBucket(flags_.bucket, flags_.planner, diags_))
+        !parseBucket(flags_.bucket, flags_.planner, diags_) || !parseShard(flags_.shard, flags_.planner, diags_))
       return failure;
     Expected<Cluster> cluster = clusterFor(flags_.place, flags_.planner, diags_);
     if (!cluster) return failure;

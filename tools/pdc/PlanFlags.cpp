@@ -124,10 +124,9 @@ void PlanFlags::addReplicasTo(CLI::App& app, CompileOptions& options) {
   app.add_option("--shard", shard_,
                  "what the replicas of a stage divide\n"
                  "none: each has all of the optimizer's state. optimizer: each keeps and updates a part (ZeRO). "
-                 "weights: the same of weights and gradients, under the schedule bfs:V (FSDP). auto: where only that "
-                 "fits into memory, or is faster.")
-      ->check(CLI::IsMember(namesOf(shardPolicies)))
-      ->type_name("none|optimizer|weights|auto")
+                 "weights: the same of weights and gradients, under the schedule bfs:V (FSDP); weights:D: among D "
+                 "replicas at a time (hybrid). auto: where only that fits into memory, or is faster.")
+      ->type_name("none|optimizer|weights[:D]|auto")
       ->capture_default_str();
   app.add_option("--bucket", bucket_,
                  "gradients that are reduced in one all-reduce, at most\n"
@@ -157,7 +156,6 @@ Status PlanFlags::apply(const CLI::App& app, CompileOptions& options, Diagnostic
   options.planner.weights = *policyNamed(weightPolicies, weights_); // CLI11 has checked the names
   options.planner.recompute = *policyNamed(recomputePolicies, recompute_);
   options.planner.sync = *policyNamed(syncPolicies, sync_);
-  options.planner.shard = *policyNamed(shardPolicies, shard_);
   options.threadsPerStage = threads_ == "auto" ? 0 : std::stoi(threads_);
   options.split = *teamSplitFromText(split_);
   options.planner.edgeCodec = *edgeCodecChoiceFromText(edgeCodec_);
@@ -169,6 +167,7 @@ Status PlanFlags::apply(const CLI::App& app, CompileOptions& options, Diagnostic
                       options.split.members;
   if (!isCounted && replicas.empty()) options.devices = options.split.members;
   if (!options.scheduleFile.empty() && !isCounted) options.devices = 0; // as many as the file has ranks
+  if (!parseShard(shard_, options.planner, diags)) return failure;
   if (!parseBucket(bucket_, options.planner, diags)) return failure;
   return parseWarmup(warmup_, options.planner, diags);
 }

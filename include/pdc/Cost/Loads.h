@@ -44,6 +44,10 @@ struct AllReduceUse {
   double up = 0, down = 0;
 };
 
+/// What a batch of a stage whose weights lie in shards of some of its replicas moves over the links of a level, in the
+/// same units (ShardTraffic.h).
+std::vector<AllReduceUse> shardUses(const Pipeline& pipeline, int stage, const Machine& machine, int level);
+
 /// `runs` at level `level`; a component may appear several times, with a part each.
 std::vector<AllReduceUse> allReduceUses(const std::vector<Run>& runs, int replicas, bool directly);
 

@@ -9,6 +9,7 @@ namespace pdc {
 struct PipelineStage {
   int replicas = 1;
   pdcrt::Sharding sharding = pdcrt::Sharding::none; ///< what its replicas divide
+  int shardDegree = 0;                              ///< as PlanStage's
   int syncDelay = 0;
   double forwardMs = 0, inputGradientMs = 0, weightGradientMs = 0, updateMs = 0; ///< on the slowest of its devices
   double forwardTeamMs = 0, backwardTeamMs = 0;                                  ///< of the above
@@ -22,6 +23,8 @@ struct PipelineStage {
   double backwardMs() const { return inputGradientMs + weightGradientMs; }
   double computeMs() const { return forwardMs + backwardMs(); }
   bool isSharded() const { return sharding != pdcrt::Sharding::none; }
+  /// Replicas that divide everything among them; 1: none do.
+  int owners() const { return !isSharded() ? 1 : shardDegree > 0 ? shardDegree : replicas; }
   bool isInShards() const { return sharding == pdcrt::Sharding::weights; }
 };
 
@@ -58,9 +61,12 @@ Pipeline pipelineOf(const Plan& plan, const Machine& machine, const PlannerOptio
 /// Bytes of one all-reduce of a stage on its busiest link, as time, and the latency of its steps.
 double allReduceMsOf(const Pipeline& pipeline, int stage, const Machine& machine);
 
-/// What a batch sends of a stage's parameters, in all-reduces: one; where weights lie in shards a half for the sum, and
-/// a half each time that they are gathered.
+/// What a batch sends of a stage's parameters, in all-reduces: one; where weights lie in shards sumShare() for the sum,
+/// and gatherShare() each time that they are gathered.
 double allReducesOf(const Pipeline& pipeline, int stage);
+
+/// How often a batch gathers a stage's weights, at least once: 0 where they do not lie in shards.
+int gathersOf(const Pipeline& pipeline, int stage);
 
 /// What the stages with sharded weights have in turn on the rank of a stage, if that is the first of them; else
 /// nothing.

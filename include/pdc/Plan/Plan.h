@@ -6,6 +6,7 @@
 #include "pdc/Plan/EdgeCodec.h"
 #include "pdc/Plan/GradientBuckets.h"
 #include "pdc/Plan/ScheduleDef.h"
+#include "pdc/Plan/ShardTraffic.h"
 #include "pdc/Plan/TeamSplit.h"
 #include "pdc/Support/Diagnostics.h"
 #include "pdc/Support/Expected.h"
@@ -32,8 +33,9 @@ struct PlanStage {
   int tensorParallel = 1; ///< devices of one replica (cost model piper)
   TeamSplit split = {};   ///< how each replica is divided; times and bytes are those of a member
   pdcrt::Sharding sharding = pdcrt::Sharding::none; ///< what the replicas divide; only where there are several
-  int warmup = 0;                                   ///< w_s
-  int syncDelay = 0;                                ///< d_s
+  int shardDegree = 0;    ///< so many neighbouring replicas have everything together; 0: all of them
+  int warmup = 0;         ///< w_s
+  int syncDelay = 0;      ///< d_s
   bool recompute = false; ///< the backward runs the forward again; only what comes from outside is kept in flight
   /// One per node where the input offers several ways to run it (cost model piper), else empty.
   std::vector<std::string> choices;
@@ -66,17 +68,21 @@ struct PlanStage {
   double unhiddenSyncMs() const {
     return buckets.empty() && exposedSyncMs == 0 ? std::max(0.0, allReduceMs - allReduceCoreMs) : exposedSyncMs;
   }
+  bool isSharded() const { return sharding != pdcrt::Sharding::none; }
+  /// Replicas that divide everything among them; 1: none do.
+  int owners() const { return !isSharded() ? 1 : shardDegree > 0 ? shardDegree : replicas; }
   /// The all-gather of what sharded replicas have updated.
-  double gatherMs() const { return std::max(0.0, allReduceMs - allReduceCoreMs) / 2; }
+  double gatherMs() const {
+    return std::max(0.0, allReduceMs - allReduceCoreMs) * gatherShare(replicas, isSharded() ? owners() : replicas);
+  }
   /// Sets e_s as the other times and the buckets say. These become final in the backward, or in its second half where
   /// the schedule splits it.
   void hideSync(bool splitBackward) {
     const double backwardMs = weightGradientMs + (splitBackward ? 0 : inputGradientMs);
-    const bool sharded = sharding != pdcrt::Sharding::none;
     if (sharding == pdcrt::Sharding::weights)
       exposedSyncMs = 0; // the rank goes on with another stage
     else if (!buckets.empty())
-      exposedSyncMs = pdc::exposedSyncMs(buckets, backwardMs, allReduceMs, allReduceCoreMs, sharded);
+      exposedSyncMs = pdc::exposedSyncMs(buckets, backwardMs, allReduceMs, allReduceCoreMs, isSharded());
   }
 };
 

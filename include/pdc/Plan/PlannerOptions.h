@@ -5,6 +5,7 @@
 #include "pdc/Plan/GradientBuckets.h"
 #include "pdc/Plan/ScheduleDef.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -30,6 +31,7 @@ struct PlannerOptions {
   bool straight = false;                     ///< no replication
   RecomputePolicy recompute = RecomputePolicy::none;
   ShardPolicy shard = ShardPolicy::none;
+  int shardDegree = 0;                           ///< of ShardPolicy::weights: as PlanStage's, at most all replicas
   std::int64_t memoryBytes = 0;                  ///< if positive: the limit of every device, instead of the cluster's
   std::int64_t bucketBytes = defaultBucketBytes; ///< of gradients that are reduced together
   EdgeCodecChoice edgeCodec = {};                ///< of the tensors that can be encoded (CostTensor::codec)
@@ -39,6 +41,8 @@ struct PlannerOptions {
 
   /// Whether so many replicas of a stage divide the optimizer's state and the updates.
   bool shards(int replicas) const { return divides() && replicas > 1; }
+  /// Among how many of them; not 0, and it may not divide their number: then they cannot be that many.
+  int owners(int replicas) const { return shardDegree > 0 ? std::min(shardDegree, replicas) : replicas; }
   /// What they divide, where other stages use none of the parameters.
   pdcrt::Sharding sharding(int replicas) const {
     if (!shards(replicas)) return pdcrt::Sharding::none;
@@ -47,7 +51,8 @@ struct PlannerOptions {
   /// Bytes of the optimizer's state in one of so many replicas of a stage with these parameters.
   std::int64_t optimizerBytes(std::int64_t parameterBytes, int replicas) const {
     const auto bytes = static_cast<std::int64_t>(optimizerStatePerParameterByte * static_cast<double>(parameterBytes));
-    return shards(replicas) ? (bytes + replicas - 1) / replicas : bytes;
+    const int parts = shards(replicas) ? owners(replicas) : 1;
+    return (bytes + parts - 1) / parts;
   }
   /// What a device takes at least, however many share a stage: of the state per byte of parameters, and of an update.
   double leastOptimizerState() const { return divides() ? 0 : optimizerStatePerParameterByte; }

@@ -38,10 +38,11 @@ struct CodedEdge {
 struct ShardedStage {
   int stage = 0, replicas = 1;
   bool isSharded = false;
+  int owners = 1;                    ///< of the replicas that have, or would have, everything together
   std::int64_t savedBytes = 0;       ///< of the optimizer's state, in each replica
   double updateMs = 0;               ///< of all parameters
   double shardUpdateMs = 0;          ///< of one replica's
-  double gatherMs = 0;               ///< of what replicas have updated; unsharded, the sum takes it
+  double gatherMs = 0;               ///< of what owners have updated; unsharded, the sum takes it
   int sweeps = 0;                    ///< of sharded weights: how often they are gathered per batch
   std::int64_t savedWeightBytes = 0; ///< of weights and gradients, in each replica, but for the places of its rank
 };

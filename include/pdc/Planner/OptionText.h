@@ -14,6 +14,9 @@ class Diagnostics;
 /// --warmup: "hide", "paper", or forwards per stage, "2,1,0".
 Status parseWarmup(const std::string& text, PlannerOptions& planner, Diagnostics& diags);
 
+/// --shard: the name of a policy, or "weights:D", D from 2 to 1024.
+Status parseShard(const std::string& text, PlannerOptions& planner, Diagnostics& diags);
+
 /// --bucket: a size; empty: the default.
 Status parseBucket(const std::string& text, PlannerOptions& planner, Diagnostics& diags);
 

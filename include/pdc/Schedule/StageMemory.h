@@ -56,7 +56,7 @@ struct StageBytes {
 
 /// The same of a replica whose weights lie in shards: its share of parameters and gradients. `optimizer` is its own
 /// already.
-StageBytes inShards(const StageBytes& bytes, int replicas);
+StageBytes inShards(const StageBytes& bytes, int owners);
 
 /// What the stages of a rank whose weights lie in shards have in turn (pdcrt/Arena.h): places for all parameters of
 /// one, and for all gradients. `spare`: one more for gradients, where several minibatches are added up.

@@ -46,7 +46,7 @@ void Definition::readStages() {
       stage.backwardMs += (node.inputGradientMs + node.weightGradientMs) / speed;
       if (plan_.stages[s].recompute) stage.backwardMs += node.forwardMs / speed;
       const double updateMs = (node.updateMs + (stage.replicas > 1 ? node.lateUpdateMs : 0)) / speed;
-      stage.updateMs += isSharded(stage) ? updateMs / stage.replicas : updateMs;
+      stage.updateMs += isSharded(stage) ? updateMs / ownersOf(stage.replicas) : updateMs;
       stage.parameters += static_cast<double>(node.parameterBytes);
     }
   }
@@ -104,7 +104,7 @@ void Definition::addCoreTimes() {
     // Every replica gathers its part and spreads the sum of it, and so does every other.
     const auto r = static_cast<double>(stage.replicas);
     stage.syncCoreMs = msPerByte / speedOf(stage) * (2 + 2) * stage.parameters * (r - 1) / r;
-    stage.updateMs += stage.syncCoreMs;
+    stage.updateMs += msPerByte / speedOf(stage) * 2 * sentPerBatch(static_cast<int>(&stage - stages_.data()));
   }
   for (const auto& [key, bytes] : trips_) {
     const auto& [from, to, gradient] = key;
@@ -220,23 +220,42 @@ void Definition::loadAllReduces() {
       });
     };
     bool directly = plan_.cluster.deviceAt(0).name == "cpu";
-    for (std::size_t i = 0; i < stage.leaves.size(); ++i)
-      if (directly) {
-        // Reduce-scatter and all-gather: a part of 1/r goes to each other replica, twice.
-        for (std::size_t j = 0; j < stage.leaves.size(); ++j)
-          if (j != i) cross(stage.leaves[i], stage.leaves[j], 2 * stage.parameters / r);
-      } else {
-        cross(stage.leaves[i], stage.leaves[(i + 1) % stage.leaves.size()], 2 * (r - 1) / r * stage.parameters);
-      }
+    // A part of 1/n of `amount` goes from each of n leaves to each other one.
+    auto exchange = [&](const std::vector<std::int64_t>& leaves, double amount) {
+      const auto n = static_cast<double>(leaves.size());
+      for (std::size_t i = 0; i < leaves.size(); ++i)
+        if (directly) {
+          for (std::size_t j = 0; j < leaves.size(); ++j)
+            if (j != i) cross(leaves[i], leaves[j], amount / n);
+        } else {
+          cross(leaves[i], leaves[(i + 1) % leaves.size()], (n - 1) / n * amount);
+        }
+    };
+    exchange(stage.leaves, 2 * stage.parameters); // reduce-scatter and all-gather
     double longest = 0;
-    const double sums = allReducesOf(static_cast<int>(&stage - stages_.data()));
     for (const auto& [link, amount] : bytes) {
       double bandwidth = plan_.cluster.levels[static_cast<std::size_t>(link.level)].bandwidthBytesPerS;
       if (bandwidth > 0) longest = std::max(longest, amount / bandwidth);
-      linkBytes_[link] += sums * amount / r; // one update per r minibatches
     }
     stage.syncMs = 1e3 * (longest + 2 * (r - 1) * latency);
-    bytesMoved_ += std::floor(sums * 2 * (r - 1) * stage.parameters / r);
+    // What a batch sends: the reduce-scatter, to all owners of a shard, and each all-gather, to a group of owners.
+    const int s = static_cast<int>(&stage - stages_.data());
+    const auto owners = static_cast<std::size_t>(isInShards(s) ? ownersOf(stage.replicas) : stage.replicas);
+    const std::size_t groups = stage.leaves.size() / owners;
+    bytes.clear();
+    exchange(stage.leaves, stage.parameters);
+    for (std::size_t shard = 0; shard < owners; ++shard) {
+      std::vector<std::int64_t> same;
+      for (std::size_t group = 0; group < groups; ++group) same.push_back(stage.leaves[group * owners + shard]);
+      exchange(same, stage.parameters / static_cast<double>(owners));
+    }
+    for (std::size_t group = 0; group < groups; ++group) {
+      const auto first = stage.leaves.begin() + static_cast<std::ptrdiff_t>(group * owners);
+      exchange(std::vector<std::int64_t>(first, first + static_cast<std::ptrdiff_t>(owners)),
+               sweepsOf(s) * stage.parameters);
+    }
+    for (const auto& [link, amount] : bytes) linkBytes_[link] += amount / r; // one update per r minibatches
+    bytesMoved_ += std::floor(sentPerBatch(s));
   }
 }
 

@@ -62,7 +62,12 @@ private:
     return (options_.shard == ShardPolicy::optimizer || options_.shard == ShardPolicy::weights) && stage.replicas > 1;
   }
   bool isInShards(int stage) const;
-  double allReducesOf(int stage) const;
+  /// Replicas that have everything of a stage together, where they divide it.
+  int ownersOf(int replicas) const {
+    return options_.shardDegree > 0 && options_.shardDegree < replicas ? options_.shardDegree : replicas;
+  }
+  double sweepsOf(int stage) const;
+  double sentPerBatch(int stage) const;
   std::int64_t placesFor(int stage) const;
   void readStages();
   void readTrips();

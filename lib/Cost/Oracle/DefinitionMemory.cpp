@@ -54,12 +54,20 @@ bool Definition::isInShards(int s) const {
   return std::none_of(tied_.begin(), tied_.end(), [&](const Tied& tied) { return tied.owner == s && tied.user != s; });
 }
 
-/// Halves of an all-reduce: the sum; and the weights once for the forwards and once for the backwards, which the last
-/// stage of a rank has one after the other.
-double Definition::allReducesOf(int s) const {
+/// How often the weights are gathered for a batch: once for the forwards and once for the backwards, which the last
+/// stage of a rank has one after the other. Whole weights are sent once, after the update.
+double Definition::sweepsOf(int s) const {
   const auto count = static_cast<int>(stages_.size());
   if (!isInShards(s)) return 1;
-  return s + count / plan_.schedule->stagesPerRank < count ? 1.5 : 1;
+  return s + count / plan_.schedule->stagesPerRank < count ? 2 : 1;
+}
+
+/// Bytes that a replica sends for the parameters of a batch, and receives: terms of the sum of all other parts, the own
+/// sum to those who own the same shard, and its shard in every all-gather.
+double Definition::sentPerBatch(int s) const {
+  const Stage& stage = stages_[static_cast<std::size_t>(s)];
+  const auto r = static_cast<double>(stage.replicas), d = isInShards(s) ? ownersOf(stage.replicas) : r;
+  return stage.parameters * ((r - 1) / r + (r / d - 1) / r + sweepsOf(s) * (d - 1) / d);
 }
 
 /// Two places for all parameters of a stage on its rank, and two for gradients where there are as many such stages:
@@ -129,9 +137,10 @@ std::int64_t Definition::memory(int s, const std::vector<int>& warmup) const {
   bool recompute = plan_.stages[static_cast<std::size_t>(s)].recompute;
   const Stage& own = stages_[static_cast<std::size_t>(s)];
   auto state = static_cast<std::int64_t>(options_.optimizerStatePerParameterByte * static_cast<double>(parameters));
-  if (isSharded(own)) state = state / own.replicas + (state % own.replicas > 0 ? 1 : 0);
+  const int owners = ownersOf(own.replicas);
+  if (isSharded(own)) state = state / owners + (state % owners > 0 ? 1 : 0);
   if (isInShards(s)) {
-    const std::int64_t share = parameters / own.replicas + (parameters % own.replicas > 0 ? 1 : 0);
+    const std::int64_t share = parameters / owners + (parameters % owners > 0 ? 1 : 0);
     bytes += 2 * share + state + placesFor(s);
   } else {
     bytes += parameters * versions(s, warmup) + gradients * (own.delay + 1) + state;

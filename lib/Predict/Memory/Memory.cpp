@@ -63,7 +63,7 @@ static MemorySplit partsOf(const Plan& plan, const std::vector<EdgeTraffic>& tra
   StageFrame frame = frameOf(schedule, s);
   const bool isInShards = stage.sharding == pdcrt::Sharding::weights;
   if (isInShards) {
-    bytes = inShards(bytes, stage.replicas);
+    bytes = inShards(bytes, stage.owners());
     frame.gradientSets = 1;
   }
   MemorySplit split = stageMemory(frame, bytes);

@@ -123,8 +123,11 @@ static Expected<ScheduleFile> fileOf(const std::string& path, pdcrt::Schedule sc
   file.shape.microbatches = schedule.minibatchesPerUpdate;
   file.shape.gradientNorm = schedule.gradientNorm;
   for (const pdcrt::ScheduleStage& stage : schedule.stages)
-    file.shape.stages.push_back(
-        {.replicas = stage.replicas, .warmup = stage.warmup, .syncDelay = stage.syncDelay, .sharding = stage.sharding});
+    file.shape.stages.push_back({.replicas = stage.replicas,
+                                 .warmup = stage.warmup,
+                                 .syncDelay = stage.syncDelay,
+                                 .sharding = stage.sharding,
+                                 .shardDegree = stage.shardDegree});
   for (const pdcrt::RankList& rank : schedule.ranks) file.hosts.push_back(rank.hosts);
   file.shape.kind = ScheduleKind(std::make_shared<GivenLists>(factsOf(schedule), schedule, batch, std::move(*rankOf)));
   file.batch = std::move(batch);
@@ -178,11 +181,17 @@ static Status checkPlaces(const Plan& plan, const ScheduleFile& file, Diagnostic
     if (file.shape.stages[s].replicas != plan.stages[s].replicas)
       return error() << "stage " << s << " has " << file.shape.stages[s].replicas << " replicas in the schedule, "
                      << plan.stages[s].replicas << " in the plan";
-  for (std::size_t s = 0; s < plan.stages.size(); ++s)
-    if (file.shape.stages[s].sharding != plan.stages[s].sharding &&
-        (!file.batch || file.shape.stages[s].sharding != pdcrt::Sharding::none))
-      return error() << "the replicas of stage " << s << " divide '" << nameOf(file.shape.stages[s].sharding)
-                     << "' in the schedule, '" << nameOf(plan.stages[s].sharding) << "' in the plan";
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+    const StageShape& given = file.shape.stages[s];
+    const PlanStage& planned = plan.stages[s];
+    if (file.batch && given.sharding == pdcrt::Sharding::none) continue;
+    if (given.sharding != planned.sharding)
+      return error() << "the replicas of stage " << s << " divide '" << nameOf(given.sharding) << "' in the schedule, '"
+                     << nameOf(planned.sharding) << "' in the plan";
+    if (!file.batch && given.shardDegree != planned.shardDegree)
+      return error() << "shards of stage " << s << " have degree " << given.shardDegree << " in the schedule, "
+                     << planned.shardDegree << " in the plan (0: all replicas)";
+  }
   if (file.hosts.size() != plan.ranks.size())
     return error() << "the schedule is for " << file.hosts.size() << " ranks, the plan has " << plan.ranks.size();
   for (std::size_t r = 0; r < plan.ranks.size(); ++r) {
@@ -253,7 +262,9 @@ void pdc::adopt(Plan& plan, const ScheduleFile& file) {
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
     plan.stages[s].warmup = file.shape.stages[s].warmup;
     plan.stages[s].syncDelay = file.shape.stages[s].syncDelay;
-    if (!file.batch || file.shape.stages[s].sharding != pdcrt::Sharding::none)
+    if (!file.batch || file.shape.stages[s].sharding != pdcrt::Sharding::none) {
       plan.stages[s].sharding = file.shape.stages[s].sharding;
+      if (!file.batch) plan.stages[s].shardDegree = file.shape.stages[s].shardDegree;
+    }
   }
 }

@@ -61,8 +61,10 @@ pdcrt::Schedule pdc::scheduleOfBatch(const TorchBatch& batch, const PipelineShap
     own.stages.push_back({.replicas = stage.replicas,
                           .warmup = stage.warmup,
                           .sharding = stage.sweeps > 0 ? pdcrt::Sharding::weights : pdcrt::Sharding::none});
-  for (std::size_t s = 0; s < std::min(own.stages.size(), shape.stages.size()); ++s)
+  for (std::size_t s = 0; s < std::min(own.stages.size(), shape.stages.size()); ++s) {
     if (batch.stages[s].sweeps == 0) own.stages[s].sharding = shape.stages[s].sharding;
+    own.stages[s].shardDegree = shape.stages[s].shardDegree;
+  }
   pdcrt::Schedule schedule = frameOf(own);
   schedule.kind = "csv";
   for (std::size_t s = 0; s < batch.stages.size(); ++s) {

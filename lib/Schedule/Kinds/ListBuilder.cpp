@@ -40,7 +40,8 @@ pdcrt::Schedule pdc::emptySchedule(const PipelineShape& shape, const ScheduleDef
                                .versions = kind.versions(shape.weights, stages[0], stage, number),
                                .handovers = depths.handovers,
                                .route = stage.route,
-                               .sharding = stage.replicas > 1 ? stage.sharding : pdcrt::Sharding::none});
+                               .sharding = stage.replicas > 1 ? stage.sharding : pdcrt::Sharding::none,
+                               .shardDegree = stage.shardDegree});
     for (int q = 0; q < stage.replicas; ++q) schedule.ranks.push_back({.hosts = {{number, q}}});
   }
   schedule.edges = shape.edges;

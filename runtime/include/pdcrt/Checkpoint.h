@@ -59,7 +59,7 @@ struct Manifest {
   std::string modelHash;
   std::vector<int> replicas; ///< by stage
   std::vector<int> members;  ///< by stage: that have files; 1 where nothing is divided
-  std::vector<int> owners;   ///< by stage: replicas that have weights and optimizer; 1, or all of them
+  std::vector<int> owners;   ///< by stage: replicas that write weights and optimizer, the first ones
   std::vector<Shard> shards; ///< by stage, kind, replica and member
   friend bool operator==(const Manifest&, const Manifest&) = default;
 };
@@ -130,8 +130,7 @@ public:
 
 private:
   Status gather(const Found& found, bool verifies, StoredTensor& tensor);
-  /// Whether the replicas of a stage divide its weights.
-  bool isDivided(int stage) const { return manifest_.owners[static_cast<std::size_t>(stage)] > 1; }
+  int ownersOf(int stage) const { return manifest_.owners[static_cast<std::size_t>(stage)]; }
 
   std::string folder_;
   Manifest manifest_;

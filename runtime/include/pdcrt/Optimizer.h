@@ -94,6 +94,7 @@ void update(Stream& q, std::span<const UpdateSlice> slices, const Training& trai
 /// Which of the replicas that divide a stage's updates this is.
 struct ShardPlace {
   int replicas = 1, replica = 0; ///< one replica: nothing is divided
+  int owners = 0;                ///< of the replicas that have everything together; 0: all
   bool weights = false;          ///< the blocks of weights and gradients have the shard only, as that of the state has
 };
 

@@ -87,9 +87,17 @@ struct ScheduleStage {
   int team = 1;      ///< processes that compute each replica together, its members
   Sharding sharding = Sharding::none; ///< of replicated stages
   int sweeps = 1;                     ///< of sharded weights: how often they are gathered for an update
+  /// Of shards: so many neighbouring replicas have everything together (PyTorch's hybrid sharding); 0: all of them.
+  int shardDegree = 0;
 
   Routing routing() const { return {replicas, route}; }
   bool isSharded() const { return sharding != Sharding::none; }
+  /// Replicas that divide everything among them, a shard each; 1: none do.
+  int owners() const { return !isSharded() ? 1 : shardDegree > 0 ? shardDegree : replicas; }
+  /// How many neighbouring replicas meet in a reduction of this kind.
+  int meetIn(ActionKind kind) const {
+    return kind == ActionKind::allGather || kind == ActionKind::unshard ? owners() : replicas;
+  }
   /// What sums the gradients of the replicas.
   ActionKind sum() const { return isSharded() ? ActionKind::reduceScatter : ActionKind::allReduce; }
   friend bool operator==(const ScheduleStage&, const ScheduleStage&) = default;

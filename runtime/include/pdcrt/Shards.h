@@ -4,6 +4,10 @@
 // Parameters are taken in the order of their table, and each in chunks. Of every chunk each replica owns one range, the
 // first replica the first one. So whatever is summed at a time keeps the links of all replicas busy. Ranges begin at
 // multiples of a unit; what one chunk deals out unevenly the next one balances.
+//
+// Where only `owners` neighbouring replicas have everything together, there are so many shards, and several groups of
+// owners. A chunk still has a range for every replica, of which it makes the sum; those of the owners of one shard are
+// neighbours, and together are what each of them has.
 // Standard library only.
 #pragma once
 
@@ -45,20 +49,26 @@ public:
   };
   struct Chunk {
     int row = 0;
-    std::vector<Range> of; ///< by replica; some may be empty
+    std::vector<Range> of; ///< by replica, the sums that it makes; some may be empty
   };
 
-  Shards(std::span<const ShardedParameter> parameters, int replicas);
+  /// `owners` divides `replicas`; 0: all replicas together.
+  Shards(std::span<const ShardedParameter> parameters, int replicas, int owners = 0);
 
   std::span<const Chunk> chunks() const { return chunks_; }
-  /// All ranges of a replica, in the order of the chunks; none is empty, neighbours are one.
-  std::vector<Range> of(int replica) const;
-  /// Elements of the largest shard.
+  /// Number of shards, and which one a replica has.
+  int owners() const { return owners_; }
+  int shardOf(int replica) const { return replica % owners_; }
+  /// All ranges of a shard, in the order of the chunks; none is empty, neighbours are one.
+  std::vector<Range> of(int shard) const;
+  /// Elements of the largest shard, and of the most of which a replica makes the sum.
   std::int64_t most() const { return most_; }
+  std::int64_t mostSummed() const { return mostSummed_; }
 
 private:
+  int replicas_, owners_;
   std::vector<Chunk> chunks_;
-  std::int64_t most_ = 0;
+  std::int64_t most_ = 0, mostSummed_ = 0;
 };
 
 } // namespace pdcrt

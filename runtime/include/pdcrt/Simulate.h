@@ -33,7 +33,7 @@ struct Times {
   std::function<double(const Action&)> computation;
   /// One minibatch over `edge`, alone on its link.
   std::function<double(const ScheduleEdge& edge, bool forward)> transfer;
-  /// One exchange of a stage's replicas: an all-reduce, or a reduce-scatter or an all-gather, its halves.
+  /// One exchange of a stage's replicas: an all-reduce, or a reduce-scatter, or an all-gather of all or of a group.
   std::function<double(ActionKind kind, int stage)> allReduce;
   /// Ranks that can compute at once at full speed; more of them share the time equally. 0: every rank.
   int cores = 0;
@@ -46,7 +46,8 @@ struct Times {
   /// called; they fill it in.
   int links = 0;
   std::function<void(const ScheduleEdge& edge, bool forward, int fromRank, int toRank, Load&)> transferLoad;
-  std::function<void(ActionKind kind, int stage, Load&)> allReduceLoad;
+  /// `group`: of replicas that have everything together, of a gather; else 0.
+  std::function<void(ActionKind kind, int stage, int group, Load&)> allReduceLoad;
   /// Shared parameters (`version`) or the gradients of their uses between replicas of owner and user.
   std::function<void(const SharedEdge& edge, bool version, int fromRank, int toRank, Load&)> sharedLoad;
 };

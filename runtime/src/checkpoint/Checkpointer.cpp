@@ -72,9 +72,10 @@ void Checkpointer::begin(Executor& executor, std::int64_t first, std::map<std::s
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
-/// Whether it is replica 0, or has a shard, and this member of its team has something to write.
+/// Whether it is replica 0, or one of the first owners of shards, and this member of its team has something to write.
 bool Checkpointer::hasWeights(const Copy& copy) {
-  const bool owns = copy.hosted->host.replica == 0 || copy.hosted->optimizer->shards();
+  const Shards* shards = copy.hosted->optimizer->shards();
+  const bool owns = copy.hosted->host.replica < (shards ? shards->owners() : 1);
   return owns && writesWeights(*copy.hosted->stage, copy.hosted->member);
 }
 
@@ -116,7 +117,7 @@ void Checkpointer::take(Copy& copy, std::int64_t minibatches) {
   copy.lossScale = hosted.lossScale;
   copy.counted = hosted.updates - hosted.skipped;
   const std::byte* const newest = hosted.versions.at(hosted.versions.newest());
-  if (hosted.optimizer->shards())
+  if (hosted.optimizer->shards() && !copy.weights.empty())
     copyShard(stream_, hosted, newest, copy.weights.data());
   else
     copyOut(copy.weights, newest);
@@ -167,8 +168,8 @@ void Checkpointer::collect(const Message& report, const Manifest& manifest) {
                             .sum = {report.numbers[at], static_cast<std::uint32_t>(report.numbers[at + 1])},
                             .member = report.member});
   };
-  const bool isSharded = schedule_.stages[static_cast<std::size_t>(report.stage)].isSharded();
-  add(report.replica == 0 || isSharded ? ShardKind::weights : ShardKind::state, 0);
+  const int owners = schedule_.stages[static_cast<std::size_t>(report.stage)].owners();
+  add(report.replica < owners ? ShardKind::weights : ShardKind::state, 0);
   add(ShardKind::optimizer, 2);
   if (++all.reports < places_.hostCount()) return;
 
@@ -179,7 +180,7 @@ void Checkpointer::collect(const Message& report, const Manifest& manifest) {
   job.manifest.finiteSteps = all.finiteSteps;
   for (const ScheduleStage& stage : schedule_.stages) {
     job.manifest.replicas.push_back(stage.replicas);
-    job.manifest.owners.push_back(stage.isSharded() ? stage.replicas : 1);
+    job.manifest.owners.push_back(stage.owners());
   }
   job.manifest.members.assign(schedule_.stages.size(), 1);
   for (const Shard& shard : all.shards) {

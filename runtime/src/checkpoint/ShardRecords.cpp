@@ -28,7 +28,8 @@ std::size_t weightsBytes(const HostedStage& hosted) {
 
 void copyShard(Stream& q, const HostedStage& hosted, const std::byte* weights, std::byte* to) {
   if (hosted.sweeps.isUsed()) return device::copy(q, to, weights, weightsBytes(hosted));
-  for (const Shards::Range& range : hosted.optimizer->shards()->of(hosted.host.replica))
+  const Shards& shards = *hosted.optimizer->shards();
+  for (const Shards::Range& range : shards.of(shards.shardOf(hosted.host.replica)))
     device::copy(q, to + bytesAt(range.at),
                  weights + hosted.stage->parameters[static_cast<std::size_t>(range.row)].offset + bytesAt(range.begin),
                  bytesAt(range.count));
@@ -38,7 +39,8 @@ Status storeShard(const HostedStage& hosted, std::byte* weights, std::byte* opti
                   MemberRecords& optimizerRecords) {
   const Stage& stage = *hosted.stage;
   const OptimizerLayout& layout = hosted.optimizer->layout();
-  const std::vector<Shards::Range> all = hosted.optimizer->shards()->of(hosted.host.replica);
+  const Shards& shards = *hosted.optimizer->shards();
+  const std::vector<Shards::Range> all = shards.of(shards.shardOf(hosted.host.replica));
   for (std::size_t first = 0, end = 0; first < all.size(); first = end) {
     const ParameterRow& row = stage.parameters[static_cast<std::size_t>(all[first].row)];
     std::vector<ElementRange> ranges;

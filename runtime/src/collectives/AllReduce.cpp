@@ -2,9 +2,14 @@
 
 namespace pdcrt {
 
-AllReduce::AllReduce(std::shared_ptr<const ReduceGroup> group, std::shared_ptr<ReduceLane> lane, bool spreads)
-    : parts_(std::make_shared<const ExchangeParts>(std::move(group))), lane_(std::move(lane)), spreads_(spreads),
-      contributes_(static_cast<std::size_t>(parts_->replicas()), true), gather_(parts_), add_(parts_), spread_(parts_) {
+AllReduce::AllReduce(const std::shared_ptr<const ReduceGroup>& group, std::shared_ptr<ReduceLane> lane)
+    : AllReduce(group, std::move(lane), group) {}
+
+AllReduce::AllReduce(std::shared_ptr<const ReduceGroup> group, std::shared_ptr<ReduceLane> lane,
+                     const std::shared_ptr<const ReduceGroup>& sharers)
+    : parts_(std::make_shared<const ExchangeParts>(std::move(group))), lane_(std::move(lane)), spreads_(sharers),
+      contributes_(static_cast<std::size_t>(parts_->replicas()), true), gather_(parts_), add_(parts_),
+      spread_(sharers ? std::make_shared<const ExchangeParts>(sharers) : parts_) {
   gather_.stagingRead = &lane_->stagingRead;
 }
 

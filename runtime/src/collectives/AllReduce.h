@@ -1,7 +1,8 @@
 // The sum of gradients over the replicas of a stage, in replica order: GatherParts, AddParts and SpreadParts
 // (Exchange.h) one after the other. The result does not depend on timing, and is the same in every transport. A replica
 // that contributes nothing still owns its part and receives the rest. A reduce-scatter is the same without the last
-// step: each replica has the sum of its own part only.
+// step: each replica has the sum of its own part only. Where several replicas own a shard, each makes the sum of a part
+// of it, and the last step is among them.
 //
 // Three reductions of a replica may overlap, one in each step: while a rank adds, its links gather the next reduction
 // and spread the last one.
@@ -26,8 +27,10 @@ struct ReduceLane {
 
 class AllReduce : public Work {
 public:
-  /// `spreads` false: it is a reduce-scatter.
-  AllReduce(std::shared_ptr<const ReduceGroup> group, std::shared_ptr<ReduceLane> lane, bool spreads = true);
+  AllReduce(const std::shared_ptr<const ReduceGroup>& group, std::shared_ptr<ReduceLane> lane);
+  /// `sharers`: who gets the own part, and from whom other parts come; null: nobody, it is a reduce-scatter.
+  AllReduce(std::shared_ptr<const ReduceGroup> group, std::shared_ptr<ReduceLane> lane,
+            const std::shared_ptr<const ReduceGroup>& sharers);
 
   /// Before posting: the block, and by replica whether it contributes.
   void prepare(std::byte* block, const std::vector<bool>& contributes);

@@ -20,15 +20,15 @@ void GradientFlow::prepare(const GradientFlowSetup& setup, const ArenaHost& plac
   routing_ = schedule.routing(setup.host.stage);
   contributes_.resize(static_cast<std::size_t>(routing_.replicas()));
   prepareBuckets();
-  const std::vector<std::shared_ptr<const ReduceGroup>> groups = pieces(memory + place.staging);
+  const std::vector<Piece> reduced = pieces(memory + place.staging);
   auto lane = std::make_shared<ReduceLane>();
   const GradientSets sets = gradientSets(schedule, setup.host.stage);
   for (int i = 0; i < sets.ring; ++i) {
     Set set;
     set.memory = memory + place.gradients + arenaBytes(bytes, static_cast<std::size_t>(i));
     if (routing_.replicas() > 1)
-      for (const auto& group : groups)
-        set.allReduces.push_back(std::make_unique<AllReduce>(group, lane, /*spreads=*/!isSharded()));
+      for (const Piece& piece : reduced)
+        set.allReduces.push_back(std::make_unique<AllReduce>(piece.replicas, lane, piece.sharers));
     sets_.push_back(std::move(set));
   }
   if (sets.spare) spare_ = memory + place.spare;
@@ -63,13 +63,13 @@ void GradientFlow::prepareBuckets() {
 }
 
 /// What is reduced at a time, bucket by bucket.
-std::vector<std::shared_ptr<const ReduceGroup>> GradientFlow::pieces(std::byte* staging) {
+std::vector<GradientFlow::Piece> GradientFlow::pieces(std::byte* staging) {
   const std::size_t most = setup_.floatsOfReduction;
   ReduceGroup all{.self = setup_.host.replica, .channel = allReduceChannel(setup_.host.stage), .staging = staging};
   for (int replica = 0; replica < routing_.replicas(); ++replica)
     all.ranks.push_back(setup_.places->process({setup_.host.stage, replica}, setup_.member));
   if (isSharded()) return shardedPieces(std::move(all));
-  std::vector<std::shared_ptr<const ReduceGroup>> pieces;
+  std::vector<Piece> pieces;
   for (Bucket& bucket : buckets_) {
     std::vector<Segment> segments;
     std::size_t floats = 0;
@@ -83,25 +83,41 @@ std::vector<std::shared_ptr<const ReduceGroup>> GradientFlow::pieces(std::byte* 
     bucket.reductions = ordered ? 1 : std::max<std::size_t>(1, (floats + most - 1) / most);
     for (std::size_t i = 0; i < bucket.reductions; ++i) {
       all.segments = cut(segments, floats * i / bucket.reductions, floats * (i + 1) / bucket.reductions);
-      pieces.push_back(std::make_shared<const ReduceGroup>(all));
+      const auto group = std::make_shared<const ReduceGroup>(all);
+      pieces.push_back({group, group});
       all.before += all.floats();
-      all.staging += pieces.back()->share() * (all.ranks.size() - 1) * sizeof(float);
+      all.staging += group->share() * (all.ranks.size() - 1) * sizeof(float);
     }
   }
   return pieces;
 }
 
+/// The replicas that own the shard of this one; null: no others do.
+std::shared_ptr<const ReduceGroup> GradientFlow::sharersOf(const ReduceGroup& replicas) const {
+  const Shards& shards = *setup_.optimizer->shards();
+  if (shards.owners() == routing_.replicas()) return nullptr;
+  auto sharers = std::make_shared<ReduceGroup>();
+  sharers->self = setup_.host.replica / shards.owners();
+  sharers->channel = replicas.channel;
+  for (int replica = shards.shardOf(setup_.host.replica); replica < routing_.replicas(); replica += shards.owners()) {
+    sharers->ranks.push_back(replicas.ranks[static_cast<std::size_t>(replica)]);
+    sharers->parts.push_back(replicas.parts[static_cast<std::size_t>(replica)]);
+  }
+  return sharers;
+}
+
 /// The same, where each replica sums its shard: chunks, as many together as are reduced at a time.
-std::vector<std::shared_ptr<const ReduceGroup>> GradientFlow::shardedPieces(ReduceGroup all) {
+std::vector<GradientFlow::Piece> GradientFlow::shardedPieces(ReduceGroup all) {
   const bool ordered = setup_.posting->transport().ordered();
-  std::vector<std::shared_ptr<const ReduceGroup>> pieces;
+  std::vector<Piece> pieces;
   for (Bucket& bucket : buckets_) {
     bucket.firstReduction = pieces.size();
     ReduceGroup piece = all;
     std::size_t floats = 0;
     const auto close = [&] {
-      pieces.push_back(std::make_shared<const ReduceGroup>(piece));
-      all.staging += pieces.back()->share() * (all.ranks.size() - 1) * sizeof(float);
+      const auto group = std::make_shared<const ReduceGroup>(piece);
+      pieces.push_back({group, sharersOf(piece)});
+      all.staging += group->share() * (all.ranks.size() - 1) * sizeof(float);
       piece = all;
       floats = 0;
     };
@@ -140,7 +156,7 @@ void GradientFlow::prepareNorms() {
         }
         if (setup_.host == host && setup_.member == member) everyone.self = everyone.ranks.size();
         everyone.ranks.push_back(setup_.places->process(host, member));
-        everyone.counts.push_back(replica == 0 || schedule.stages[static_cast<std::size_t>(stage)].isSharded());
+        everyone.counts.push_back(replica < schedule.stages[static_cast<std::size_t>(stage)].owners());
         if (setup_.training->clipScope == ClipScope::stage) everyone.stages.push_back(stage);
       }
   const auto sharded = [](const ScheduleStage& stage) { return stage.isSharded(); };

@@ -129,8 +129,13 @@ public:
 private:
   void prepareBuckets();
   void prepareNorms();
-  std::vector<std::shared_ptr<const ReduceGroup>> pieces(std::byte* staging);
-  std::vector<std::shared_ptr<const ReduceGroup>> shardedPieces(ReduceGroup all);
+  /// What is reduced at a time, and whom the sum of a part is then sent; null: nobody.
+  struct Piece {
+    std::shared_ptr<const ReduceGroup> replicas, sharers;
+  };
+  std::vector<Piece> pieces(std::byte* staging);
+  std::vector<Piece> shardedPieces(ReduceGroup all);
+  std::shared_ptr<const ReduceGroup> sharersOf(const ReduceGroup& replicas) const;
   bool isSharded() const { return setup_.optimizer->shards() != nullptr; }
   Set& setOf(std::int64_t update) { return sets_[static_cast<std::size_t>(update - 1) % sets_.size()]; }
   std::int64_t firstOf(std::int64_t update) const;

@@ -7,7 +7,7 @@ namespace pdcrt {
 
 static std::optional<Shards> shardsOf(const Stage& stage, const ShardPlace& place) {
   if (place.replicas == 1) return std::nullopt;
-  return Shards(shardedParameters(stage.parameters), place.replicas);
+  return Shards(shardedParameters(stage.parameters), place.replicas, place.owners);
 }
 
 Optimizer::Optimizer(const Training& training, const Stage& stage, ShardPlace place)
@@ -54,7 +54,7 @@ Optimizer::Optimizer(const Training& training, const Stage& stage, ShardPlace pl
       if (trained.row == parameter) trained.uses.insert(trained.uses.begin() + position(use), {.shared = use});
   }
   if (shards_)
-    for (const Shards::Range& range : shards_->of(place.replica))
+    for (const Shards::Range& range : shards_->of(shards_->shardOf(place.replica)))
       if (const int index = ofRow_[static_cast<std::size_t>(range.row)]; index >= 0)
         own_.push_back({&parameters_[static_cast<std::size_t>(index)], range});
   std::size_t most = 0;

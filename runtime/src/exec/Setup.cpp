@@ -203,29 +203,28 @@ Status Executor::host(const Host& host) {
   hosted.replicas = hosted.routing.replicas();
   hosted.member = setup_.member;
   hosted.members = schedule.stages[index(host.stage)].team;
-  const Sharding sharding = schedule.stages[index(host.stage)].sharding;
+  const ScheduleStage& shape = schedule.stages[index(host.stage)];
   ShardPlace place;
-  if (sharding != Sharding::none) place = {hosted.replicas, host.replica, sharding == Sharding::weights};
+  if (shape.isSharded()) place = {hosted.replicas, host.replica, shape.owners(), shape.sharding == Sharding::weights};
   hosted.optimizer = std::make_unique<Optimizer>(*setup_.training, stage, place);
   hosted.lossScale = {.scale = setup_.training->lossScale, .interval = setup_.training->lossScaleInterval};
   hosted_.push_back(std::move(hosted));
   return {};
 }
 
-static std::size_t shardBytesOf(const Optimizer& optimizer) {
-  return optimizer.shards() ? index(optimizer.shards()->most()) * sizeof(float) : 0;
-}
-
 Status Executor::allocate() {
   std::vector<ArenaStage> sizes;
-  for (const HostedStage& hosted : hosted_)
+  for (const HostedStage& hosted : hosted_) {
+    const Shards* shards = hosted.optimizer->shards();
     sizes.push_back({.stage = hosted.host.stage,
                      .bytes = hosted.stage->bytes,
                      .edges = hosted.stage->edges,
                      .shared = hosted.stage->shared,
                      .trainedBytes = hosted.optimizer->trainedBytes(),
                      .optimizerBytes = hosted.optimizer->layout().bytes(),
-                     .shardBytes = shardBytesOf(*hosted.optimizer)});
+                     .shardBytes = shards ? index(shards->most()) * sizeof(float) : 0,
+                     .summedBytes = shards ? index(shards->mostSummed()) * sizeof(float) : 0});
+  }
   const RankList& rank = setup_.schedule->ranks[index(setup_.rank)];
   arena_ = layoutArena(*setup_.schedule, sizes, rank);
   if (arena_.bytes > 0) {
@@ -259,7 +258,8 @@ Status Executor::prepareStage(HostedStage& hosted, const ArenaHost& place) {
   const bool isInShards = shape.sharding == Sharding::weights;
   const RankList& rank = schedule.ranks[index(setup_.rank)];
   hosted.versions =
-      Versions(memory_ + place.weights, arenaBytes(isInShards ? shardBytesOf(*hosted.optimizer) : stage.bytes.weights),
+      Versions(memory_ + place.weights,
+               arenaBytes(isInShards ? index(hosted.optimizer->shards()->most()) * sizeof(float) : stage.bytes.weights),
                shape.versions);
   hosted.frozen = stage.bytes.frozen > 0 ? memory_ + place.frozen : nullptr;
   hosted.state = memory_ + place.state;
@@ -276,7 +276,7 @@ Status Executor::prepareStage(HostedStage& hosted, const ArenaHost& place) {
   hosted.edges.prepare(schedule, places_, hosted.host, hosted.member, stage, place, memory_, std::move(slots));
   hosted.tied.prepare(schedule, places_, hosted.host, hosted.member, stage, place, memory_);
   if (hosted.optimizer->shards()) {
-    const auto replicas = ownersOfWeights(schedule, places_, hosted.host, hosted.member, stage, *hosted.optimizer);
+    const auto replicas = ownersOfWeights(places_, hosted.host, hosted.member, stage, *hosted.optimizer);
     if (isInShards)
       hosted.sweeps.prepare(schedule, hosted.host, *hosted.optimizer, replicas, pool_, rank.pool, posting_);
     else

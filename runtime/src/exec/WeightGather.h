@@ -20,18 +20,18 @@
 
 namespace pdcrt {
 
-/// The replicas of a stage, and what each has of a block of weights. `optimizer` has a shard.
-inline std::shared_ptr<const ReduceGroup> ownersOfWeights(const Schedule& schedule, const Places& places,
-                                                          const Host& host, int member, const Stage& stage,
-                                                          const Optimizer& optimizer) {
+/// The replicas that have all of a stage's weights together with this one, and what each has of a block of them.
+/// `optimizer` has a shard.
+inline std::shared_ptr<const ReduceGroup> ownersOfWeights(const Places& places, const Host& host, int member,
+                                                          const Stage& stage, const Optimizer& optimizer) {
   auto group = std::make_shared<ReduceGroup>();
-  group->self = host.replica;
-  group->channel = allReduceChannel(host.stage);
   const Shards& shards = *optimizer.shards();
-  for (int replica = 0; replica < schedule.routing(host.stage).replicas(); ++replica) {
-    group->ranks.push_back(places.process({host.stage, replica}, member));
+  group->self = shards.shardOf(host.replica);
+  group->channel = allReduceChannel(host.stage);
+  for (int shard = 0; shard < shards.owners(); ++shard) {
+    group->ranks.push_back(places.process({host.stage, host.replica - group->self + shard}, member));
     std::vector<Segment>& part = group->parts.emplace_back();
-    for (const Shards::Range& range : shards.of(replica))
+    for (const Shards::Range& range : shards.of(shard))
       part.push_back({stage.parameters[static_cast<std::size_t>(range.row)].offset +
                           static_cast<std::size_t>(range.begin) * sizeof(float),
                       static_cast<std::size_t>(range.count)});

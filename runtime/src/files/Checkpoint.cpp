@@ -135,10 +135,10 @@ Status CheckpointReader::open(const std::string& directory, std::int64_t minibat
 CheckpointReader::Found CheckpointReader::find(ShardKind kind, const std::string& name, int stage, int replica) const {
   for (std::size_t i = 0; i < files_.size(); ++i) {
     const Shard& shard = manifest_.shards[i];
-    const bool divided = isDivided(shard.stage);
-    const ShardKind file = kind == ShardKind::state && (replica == 0 || divided) ? ShardKind::weights : kind;
+    const int owners = ownersOf(shard.stage);
+    const ShardKind file = kind == ShardKind::state && replica < owners ? ShardKind::weights : kind;
     // Of what replicas divide, some may have nothing of a tensor.
-    const bool anyReplica = divided && kind != ShardKind::state;
+    const bool anyReplica = owners > 1 && kind != ShardKind::state;
     if (shard.kind != file || (stage >= 0 && shard.stage != stage) || (shard.replica != replica && !anyReplica))
       continue;
     if (const TensorRecord* record = files_[i].find(name)) return {&shard, record, &files_[i]};

@@ -91,7 +91,7 @@ void read(const Json& json, int format, Manifest& m) {
 }
 
 /// Every shard of every stage, once, in their order. Replicas without state have none; those whose state is whole have
-/// that of member 0. Where replicas divide the weights, each has those and the state in one file.
+/// that of member 0. Owners of the weights have those and the state in one file.
 bool isWhole(const Manifest& m) {
   std::size_t next = 0;
   // How many members have this shard, one after the other from 0 on.
@@ -107,15 +107,15 @@ bool isWhole(const Manifest& m) {
     const int replicas = m.replicas[static_cast<std::size_t>(stage)],
               members = m.members[static_cast<std::size_t>(stage)];
     const int owners = m.owners[static_cast<std::size_t>(stage)];
-    if (replicas < 1 || members < 1 || members > mostMembers || (owners != 1 && owners != replicas)) return false;
+    if (replicas < 1 || members < 1 || members > mostMembers || owners < 1 || replicas % owners != 0) return false;
     for (const ShardKind kind : {ShardKind::weights, ShardKind::optimizer})
       for (int owner = 0; owner < owners; ++owner)
         if (take(kind, stage, owner) != members) return false;
-    if (owners > 1) continue;
-    const int state = take(ShardKind::state, stage, 1);
-    for (int replica = 2; replica < replicas; ++replica)
+    if (owners == replicas) continue;
+    const int state = take(ShardKind::state, stage, owners);
+    for (int replica = owners + 1; replica < replicas; ++replica)
       if (take(ShardKind::state, stage, replica) != state) return false;
-    if (state > 0 && (replicas == 1 || (state != 1 && state != members))) return false;
+    if (state > 0 && state != 1 && state != members) return false;
   }
   return next == m.shards.size() && next > 0;
 }

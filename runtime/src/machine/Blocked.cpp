@@ -7,14 +7,14 @@
 using namespace pdcrt;
 
 /// Who has not started the reduction that is next where `action` waits for one, and what it would start.
-std::pair<int, Action> Machine::missingPart(const Action& action) const {
-  const Reductions& lane = reductions_[reductionOf(action)];
+std::pair<int, Action> Machine::missingPart(int rank, const Action& action) const {
+  const Reductions& lane = reductions_[reductionOf(rank, action)];
   const bool isNorm = lane.stage < 0;
   Action next{action.kind, false, action.stage, -1, lane.done + 1};
   for (std::size_t s = 0; s < schedule_.stages.size(); ++s) {
     if (!isNorm && static_cast<int>(s) != action.stage) continue;
     next.stage = static_cast<int>(s);
-    for (int who : rankOf_[s]) {
+    for (int who : isNorm ? rankOf_[s] : lane.ranks) {
       bool started = false;
       std::int64_t left = ranks_[who].list.executed();
       for (ListCursor list(schedule_, who, minibatches_); left > 0 && !started; list.pop(), --left)
@@ -32,7 +32,7 @@ std::pair<int, std::string> Machine::reasonOf(int rank) const {
     return std::pair(who, "rank " + std::to_string(who) + " to start " + toString(what));
   };
   if (isReduction(action.kind)) {
-    const auto [who, what] = missingPart(action);
+    const auto [who, what] = missingPart(rank, action);
     return missing(who, what);
   }
   const Channel& channel = channels_[channelOf(action)];

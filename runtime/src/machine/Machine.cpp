@@ -40,13 +40,16 @@ void Machine::addReductions() {
   for (std::size_t s = 0; s < schedule_.stages.size(); ++s) {
     const auto stage = static_cast<int>(s);
     std::array<std::size_t, reductionLanes>& lanes = lanes_.emplace_back(); // of a norm: that of everyone, the first
+    const ScheduleStage& shape = schedule_.stages[s];
     auto add = [&](ActionKind kind) {
       lanes[laneNumber(kind)] = reductions_.size();
-      reductions_.push_back({kind, stage, rankOf_[s]});
+      const int together = shape.meetIn(kind);
+      for (auto first = rankOf_[s].begin(); first != rankOf_[s].end(); first += together)
+        reductions_.push_back({kind, stage, std::vector<int>(first, first + together)});
     };
-    add(schedule_.stages[s].sum());
-    if (schedule_.stages[s].sharding == Sharding::optimizer) add(ActionKind::allGather);
-    if (schedule_.stages[s].sharding == Sharding::weights) add(ActionKind::unshard);
+    add(shape.sum());
+    if (shape.sharding == Sharding::optimizer) add(ActionKind::allGather);
+    if (shape.sharding == Sharding::weights) add(ActionKind::unshard);
     if (schedule_.minibatchesPerUpdate == 0 && schedule_.hasNorm(stage)) add(ActionKind::gradientNorm);
   }
 }
@@ -197,7 +200,7 @@ void Machine::advance(int r) {
       if (action.kind == ActionKind::forward && action.index >= gate_) return;
       compute(r, action);
     } else if (isReduction(action.kind)) {
-      postReduction(action);
+      postReduction(r, action);
     } else {
       post(r, action);
     }
@@ -209,7 +212,7 @@ void Machine::advance(int r) {
 /// Whether a wait is over, and when what it waited for started.
 bool Machine::isDone(int rank, const Action& action, double* startedMs) const {
   if (isReduction(action.kind)) {
-    const Reductions& reductions = reductions_[reductionOf(action)];
+    const Reductions& reductions = reductions_[reductionOf(rank, action)];
     *startedMs = reductions.startedMs;
     return reductions.done >= action.index;
   }
@@ -291,16 +294,26 @@ void Machine::loadOf(const Channel& channel, std::int64_t b, int q, Load& load) 
   }
 }
 
-std::size_t Machine::reductionOf(const Action& action) const {
-  return lanes_[static_cast<std::size_t>(action.stage)][laneNumber(action.kind)];
+std::size_t Machine::reductionOf(int rank, const Action& action) const {
+  const auto stage = static_cast<std::size_t>(action.stage);
+  const std::size_t first = lanes_[stage][laneNumber(action.kind)];
+  if (reductions_[first].stage < 0) return first;
+  return first + static_cast<std::size_t>(replicaAt(rank, action.stage)) / reductions_[first].ranks.size();
 }
 
-void Machine::postReduction(const Action& action) {
-  Reductions& reductions = reductions_[reductionOf(action)];
+/// Which of the groups of a stage's replicas has this lane.
+int Machine::groupOf(int which) const {
+  const Reductions& lane = reductions_[which];
+  return lane.stage < 0 ? 0 : which - static_cast<int>(lanes_[lane.stage][laneNumber(lane.kind)]);
+}
+
+void Machine::postReduction(int rank, const Action& action) {
+  const std::size_t which = reductionOf(rank, action);
+  Reductions& reductions = reductions_[which];
   auto ahead = static_cast<std::size_t>(action.index - reductions.started - 1);
   if (reductions.posted.size() <= ahead) reductions.posted.resize(ahead + 1, 0);
   ++reductions.posted[ahead];
-  startReduction(static_cast<int>(reductionOf(action)));
+  startReduction(static_cast<int>(which));
 }
 
 void Machine::startReduction(int which) {
@@ -316,7 +329,7 @@ void Machine::startReduction(int which) {
   // A norm is a few bytes: only waiting for each other takes time.
   const bool takesTime = reductions.kind != ActionKind::gradientNorm;
   if (takesTime && times_.allReduceLoad) {
-    times_.allReduceLoad(reductions.kind, reductions.stage, load_);
+    times_.allReduceLoad(reductions.kind, reductions.stage, groupOf(which), load_);
   } else if (takesTime && times_.allReduce) {
     load_.aloneMs = times_.allReduce(reductions.kind, reductions.stage);
     if (times_.sharedLinks)

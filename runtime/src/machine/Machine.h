@@ -50,7 +50,8 @@ private:
     Load load = {}; ///< of every transfer, once one is known, if there is one pair of ranks
     bool loadKnown = false;
   };
-  /// A lane of reductions: those of one kind of one stage, or the norms over all stages.
+  /// A lane of reductions: those of one kind of one stage, or of one group of its replicas, or the norms over all
+  /// stages.
   struct Reductions {
     ActionKind kind;
     int stage;                   ///< of norms over all stages: -1
@@ -115,10 +116,11 @@ private:
   int replicaAt(int rank, int stage) const;
   void startTransfer(int channel, std::int64_t index, int lane);
   void loadOf(const Channel& channel, std::int64_t index, int lane, Load& load) const;
-  void postReduction(const Action& action);
+  void postReduction(int rank, const Action& action);
   void addReductions();
-  std::size_t reductionOf(const Action& action) const;
-  std::pair<int, Action> missingPart(const Action& action) const;
+  std::size_t reductionOf(int rank, const Action& action) const;
+  int groupOf(int which) const;
+  std::pair<int, Action> missingPart(int rank, const Action& action) const;
   void startReduction(int which);
   void compute(int rank, const Action& action);
   void doneWithInput(std::int64_t minibatch);
@@ -160,7 +162,7 @@ private:
   std::vector<int> firstHost_;                              ///< by stage: of its replicas in CheckResult::hosts
   std::vector<Channel> channels_;
   std::vector<Reductions> reductions_;
-  std::vector<std::array<std::size_t, reductionLanes>> lanes_; ///< by stage and laneNumber(): in reductions_
+  std::vector<std::array<std::size_t, reductionLanes>> lanes_; ///< by stage and laneNumber(): the first in reductions_
   std::vector<Rank> ranks_;
   std::vector<int> stagesLeft_;   ///< by minibatch: not done with it
   std::vector<double> inputDone_; ///< by minibatch: when the last stage was done with it; -1 before

@@ -46,8 +46,11 @@ public:
       return;
     }
     if (isReduction(action.kind)) {
-      const bool reduces = schedule_.stages[index(action.stage)].replicas > 1;
-      if (reduces && replicaAt(schedule_, rank_, action.stage) >= 0) starts.push_back({action});
+      const ScheduleStage& stage = schedule_.stages[index(action.stage)];
+      const std::int64_t own = replicaAt(schedule_, rank_, action.stage);
+      const int together = stage.meetIn(action.kind); // told of their first
+      if (together > 1 && own >= 0 && own / together == replicaAt(schedule_, told.rank, action.stage) / together)
+        starts.push_back({action});
       return;
     }
     Start start = {action, told.rank == rank_, told.peerRank == rank_};

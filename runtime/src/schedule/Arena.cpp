@@ -40,7 +40,7 @@ GradientSets gradientSets(const Schedule& schedule, int stage) {
 static std::size_t stagingBytes(const ScheduleStage& shape, const ArenaStage& stage) {
   const auto replicas = static_cast<std::size_t>(shape.replicas);
   const std::size_t elements = stage.trainedBytes / sizeof(float);
-  return stage.shardBytes > 0 ? stage.shardBytes : (elements + replicas - 1) / replicas * sizeof(float);
+  return stage.shardBytes > 0 ? stage.summedBytes : (elements + replicas - 1) / replicas * sizeof(float);
 }
 
 namespace {

@@ -174,8 +174,13 @@ static std::string problemOf(const Route& route, int replicas) {
 /// What is wrong with the shards of a stage.
 static std::string shardsProblem(const Schedule& schedule, const ScheduleStage& stage) {
   if (stage.sweeps < 1) return "its weights are gathered in no sweep";
+  if (!stage.isSharded() && stage.shardDegree != 0) return "a degree needs 'shard'";
   if (!stage.isSharded()) return stage.sweeps == 1 ? "" : "sweeps need 'shard weights'";
   if (stage.replicas == 1) return "shards need more than one replica";
+  if (const int degree = stage.shardDegree;
+      degree != 0 && (degree < 2 || degree >= stage.replicas || stage.replicas % degree != 0))
+    return "a degree of shards is from 2 to half of the replicas and divides their number, got " +
+           std::to_string(degree) + " and " + std::to_string(stage.replicas);
   if (stage.sharding == Sharding::optimizer) return stage.sweeps == 1 ? "" : "sweeps need 'shard weights'";
   if (schedule.minibatchesPerUpdate == 0 || schedule.weights != WeightPolicy::stash)
     return "'shard weights' needs a schedule that flushes";

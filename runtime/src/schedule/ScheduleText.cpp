@@ -19,7 +19,8 @@
 //     …
 //
 // `route` says which replica computes which minibatch (Routing.h); without it they take turns. `shard` is `optimizer`
-// or `weights`; weights may be followed by `sweeps` and how often they are gathered for an update, if that is not once.
+// or `weights`. `degree` may follow, and how many neighbouring replicas have everything together, if these are not all
+// of them. Behind weights, `sweeps` says how often they are gathered for an update, if that is not once.
 // `pool` follows `step` in the line of a rank that has room for another number of gathered stages than two, `sums` for
 // the gradients of another number of such stages.
 //
@@ -131,6 +132,7 @@ std::string pdcrt::toString(const Schedule& schedule) {
     text += "stage" + number(static_cast<std::int64_t>(s)) + " replicas" + number(stage.replicas);
     if (stage.team != 1) text += " team" + number(stage.team);
     if (stage.isSharded()) text += " shard " + std::string(shardNames[static_cast<int>(stage.sharding)]);
+    if (stage.shardDegree != 0) text += " degree" + number(stage.shardDegree);
     if (stage.sweeps != 1) text += " sweeps" + number(stage.sweeps);
     text += " warmup" + number(stage.warmup) + " sync-delay" + number(stage.syncDelay) + " slots" +
             number(stage.slots) + " versions" + number(stage.versions);
@@ -259,6 +261,10 @@ private:
     if (next == "shard") {
       if (!readSharding(stage)) return false;
       next = word();
+      if (next == "degree") {
+        if (!count(stage.shardDegree)) return false;
+        next = word();
+      }
       if (next == "sweeps") {
         if (!count(stage.sweeps)) return false;
         next = word();
