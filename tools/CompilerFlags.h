@@ -40,6 +40,13 @@ public:
           ->check(CLI::IsMember({"f32", "bf16", "f16"}))
           ->type_name("f32|bf16|f16")
           ->capture_default_str();
+    app.add_option(
+           "--padding", padding_,
+           "padded positions of texts, on CPUs\n"
+           "skip: linear layers leave out rows that nobody reads because a mask hides them. compute: they do not.")
+        ->check(CLI::IsMember({"skip", "compute"}))
+        ->type_name("skip|compute")
+        ->capture_default_str();
     app.option_defaults()->group("Output");
     app.add_flag("-v,--verbose", options.verbose,
                  "say more of what was decided\n"
@@ -55,6 +62,7 @@ public:
                      : target_ == "cpu" || !writesPrograms_ ? Target::cpu
                                                             : automaticTarget(options.debugNan, diags);
     elementTypeFromName(precision_, options.precision);
+    options.skipsPadding = padding_ == "skip";
     for (const std::string& dim : dims_) {
       const std::size_t equals = dim.rfind('=');
       char* end = nullptr;
@@ -217,8 +225,9 @@ private:
   }
 
   bool writesPrograms_ = true;
-  std::string target_ = "auto", precision_ = "f32", batchNorm_, tie_ = "auto", optimizer_ = "sgd,lr=0.01",
-              learningRateSchedule_ = "constant", clipNorm_, lossScale_, nonFinite_, quantize_, calibrate_;
+  std::string target_ = "auto", precision_ = "f32", padding_ = "skip", batchNorm_, tie_ = "auto",
+              optimizer_ = "sgd,lr=0.01", learningRateSchedule_ = "constant", clipNorm_, lossScale_, nonFinite_,
+              quantize_, calibrate_;
   std::vector<std::string> batchAxes_, dims_, bound_, loss_, groups_, lora_;
 };
 

@@ -271,7 +271,9 @@ TransformChoices Compilation::choices() const {
   return {.target = options_.target,
           .precision = options_.precision,
           .lossScale = scale.str(),
-          .remarks = options_.verbose};
+          .remarks = options_.verbose,
+          .skipsPadding = options_.skipsPadding && options_.target == Target::cpu &&
+                          options_.precision == ElementType::f32 && options_.split.isNone()};
 }
 
 /// From here on the graph is the whole training step, in fusion groups that no cut will change.

@@ -385,6 +385,10 @@ OpDef forwardOp(const std::string& name, std::string summary, bool drops) {
                          .raise = drops ? raiseDropoutAttention : raiseAttention,
                          .mergeHeads = drops ? nullptr : mergeAttentionHeads},
             .split = {.loops = [](const Operation& op) { return loopsOfAttention(op, false); }},
+            .usage = {.addedScores = [](const Operation& op) -> std::optional<AddedScores> {
+              if (!op.operand(3)) return std::nullopt;
+              return AddedScores{.scores = 3, .keys = {1, 2}};
+            }},
             .reference = drops ? reference([]<class T>(ReferenceContext& c) { forwardReference<T>(c, true); })
                                : reference([]<class T>(ReferenceContext& c) { forwardReference<T>(c, false); }),
             .examples = examples(drops),

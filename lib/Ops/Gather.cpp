@@ -215,7 +215,7 @@ PDC_OPS(Gather) {
             });
           }),
           .examples = examples(),
-          .facts = {.takesDouble = true},
+          .facts = {.picks = true, .takesDouble = true},
       },
       {
           .name = "gather_gradient",

@@ -311,22 +311,29 @@ OpDef linearDef() {
           .use = [](const Operation& op) { return kernelOfRows(op, "forward", forwardOptions(op)); },
           .alternatives = [](const Operation& op,
                              Target target) { return linearAlternatives(forwardOptions(op), "forward", target); }},
-      .rewrites = {.raise = raiseLinear,
-                   .makeGap = makeGap,
-                   .adaptable = [](const Operation& op) -> std::optional<AdaptableMatrix> {
-                     return AdaptableMatrix{.outputsFirst = op.attributes.get<bool>("transposed")};
-                   },
-                   .int8Use = [](const Operation& op, std::size_t i) -> std::optional<Int8Use> {
-                     if (i != 1) return std::nullopt;
-                     return Int8Use{.axis = 1 - inputAxis(op), .rounded = 0};
-                   },
-                   .withInt8 =
-                       [](const Operation& op, const Int8Matrix& w, Builder& b) {
-                         std::vector<Value*> operands = {op.operand(0), w.integers,   w.scales,
-                                                         w.kept,        w.keptInputs, op.operand(2)};
-                         while (!operands.back()) operands.pop_back();
-                         return b.value("linear_int8", operands, {{"alpha", w.alpha}});
-                       }},
+      .rewrites = {
+          .raise = raiseLinear,
+          .makeGap = makeGap,
+          .adaptable = [](const Operation& op) -> std::optional<AdaptableMatrix> {
+            return AdaptableMatrix{.outputsFirst = op.attributes.get<bool>("transposed")};
+          },
+          .ofRows = [](const Operation& op, Value* live, Builder& b) -> Value* {
+            if (operandType(op, 0).element != ElementType::f32 || partsOf(op) > 1) return nullptr;
+            std::vector<Value*> operands = {op.operand(0), op.operand(1), live};
+            if (op.operand(2)) operands.push_back(op.operand(2));
+            return b.value("linear_of_rows", operands, {{"transposed", op.attributes.get<bool>("transposed")}});
+          },
+          .int8Use = [](const Operation& op, std::size_t i) -> std::optional<Int8Use> {
+            if (i != 1) return std::nullopt;
+            return Int8Use{.axis = 1 - inputAxis(op), .rounded = 0};
+          },
+          .withInt8 =
+              [](const Operation& op, const Int8Matrix& w, Builder& b) {
+                std::vector<Value*> operands = {op.operand(0), w.integers,   w.scales,
+                                                w.kept,        w.keptInputs, op.operand(2)};
+                while (!operands.back()) operands.pop_back();
+                return b.value("linear_int8", operands, {{"alpha", w.alpha}});
+              }},
       .split = {.loops = loopsOfForward},
       .usage = {.initialValues = asLayer([](const Operation& op) { return lastOf(operandType(op, 0)); })},
       .reference = reference([]<class T>(ReferenceContext& c) {

@@ -39,6 +39,7 @@ struct CompileOptions {
 
   std::int64_t devices = 1; ///< 0: as many as the schedule file has ranks
   std::string clusterFile;  ///< instead of `devices`
+  bool skipsPadding = true; ///< rows of padded positions are not computed (skip-padding)
   bool lateUpdates = true;  ///< no parameter is updated before all gradients of its stage are there
   TeamSplit split;          ///< of every stage: so many devices compute each replica of it together
   int threadsPerStage = 1;  ///< OpenMP threads of a rank's kernels; 0: as many as there are cores for each rank

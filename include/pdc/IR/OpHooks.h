@@ -147,6 +147,9 @@ struct OpRewrites {
   /// Where an adapter of low rank fits (Hu et al. 2021): the sum of result 0 and of operand `input` times another
   /// matrix is the operation with another weight. Null, or nothing: nowhere.
   std::function<std::optional<AdaptableMatrix>(const Operation&)> adaptable;
+  /// What the operation computes where nobody reads the rows of result 0, all axes but the last, for which `live` has
+  /// 0: zeros there, instead of result 0. Null, or it returns null: the op computes all rows.
+  std::function<Value*(const Operation&, Value* live, Builder&)> ofRows;
   /// How the op would read operand i, a matrix, as integers; nothing: it cannot. Null: of no operand.
   std::function<std::optional<Int8Use>(const Operation&, std::size_t i)> int8Use;
   /// What the operation computes with the integers instead of that operand, instead of result 0.
@@ -181,7 +184,16 @@ struct OpSplit {
   std::string start = {}, finish = {}; ///< the ops of the halves, where a collective communicates
 };
 
-/// Asked by importer, initialisation and data checks: the usual values of operands.
+/// Attention: operand `scores` is added to the scores before their softmax over the last axis, whose elements are
+/// neighbours along axis `axis` of the operands `keys`. So where it is so low that the weight is 0, they are not read.
+/// Axis 0 is the batch in all of them.
+struct AddedScores {
+  std::size_t scores = 0;
+  std::vector<std::size_t> keys;
+  int axis = -2; ///< counted from the end
+};
+
+/// Asked by importer, initialisation, data checks and `skip-padding`: the usual values of operands, and their meaning.
 struct OpUsage {
   /// How the parameter that operand i stands for usually starts (of an activation: the parameters that compute it), as
   /// PyTorch's modules do; nothing where there is no usage. Null: for no operand.
@@ -189,6 +201,8 @@ struct OpUsage {
   /// The number n of things among which the integers of operand i choose: 0 … n-1, rows also from -n on, counted from
   /// the end. 0, or null: they name nothing.
   std::function<std::int64_t(const Operation&, std::size_t i)> choices;
+  /// Null, or nothing: no scores are added.
+  std::function<std::optional<AddedScores>(const Operation&)> addedScores;
 };
 
 /// Asked by all passes: properties of every operation of the op.
@@ -196,6 +210,7 @@ struct OpFacts {
   bool lossLike = false;    ///< result 0 is a scalar loss, as --loss's default looks for
   bool random = false;      ///< draws random numbers
   bool moves = false;       ///< results have the operands' elements elsewhere, some perhaps several times or not at all
+  bool picks = false;       ///< result 0 has elements of operand 0, at places that the other operands name
   bool takesDouble = false; ///< kernel and reference compute with f64, beside f32; ops that move elements do anyway
   /// The kernel for CUDA computes with f16 and bf16 too; ops that move elements do anyway. One that rounds only result
   /// 0 to them, when asked, has the attribute `result` (lib/Ops/Shared/Define.h).

@@ -21,6 +21,7 @@ struct TransformChoices {
   ElementType precision = ElementType::f32; ///< of products; f32: no pass of low precision runs
   std::string lossScale = "1";              ///< the gradient of the losses, or "dynamic"
   bool remarks = false;                     ///< on fusion and layouts
+  bool skipsPadding = false;                ///< of f32 for the CPU
 };
 
 /// Right after the import.

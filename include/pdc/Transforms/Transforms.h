@@ -47,6 +47,10 @@ Expected<LoraOptions> loraOptions(const std::map<std::string, std::string>& opti
 /// that trains in full or has an adapter already.
 Status addLora(PassContext& context, const LoraOptions& options);
 
+/// Leaves out rows of linear layers that nobody reads, because a mask says that they are padding. Runs on all graphs,
+/// after `layout`.
+Status skipPadding(PassContext& context);
+
 /// Over what a loss that leaves out positions is a mean: those of a minibatch, or those of all minibatches of an
 /// update.
 enum class LossAverage {

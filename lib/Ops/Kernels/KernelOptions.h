@@ -21,6 +21,7 @@
 #include "pdcrt/kernels/LayerNorm.h"
 #include "pdcrt/kernels/Linear.h"
 #include "pdcrt/kernels/LinearInt8.h"
+#include "pdcrt/kernels/LinearOfRows.h"
 #include "pdcrt/kernels/Lstm.h"
 #include "pdcrt/kernels/MatMul.h"
 #include "pdcrt/kernels/MaxPool2d.h"
@@ -227,6 +228,7 @@ PDC_FIELDS(Gru::Options, steps, batch, hidden, order, reverse)
 PDC_FIELDS(LayerNorm::Options, rows, size, epsilon)
 PDC_FIELDS(Linear::Options, rows, inputs, outputs, transposed, bias, element, wideGradient, algorithms, parts)
 PDC_FIELDS(LinearInt8::Options, rows, inputs, outputs, kept, bias, alpha)
+PDC_FIELDS(LinearOfRows::Options, rows, inputs, outputs, transposed, bias)
 PDC_FIELDS(Lstm::Options, steps, batch, hidden, order, reverse)
 PDC_FIELDS(MatMul::Options, batch, m, k, n, transposeA, transposeB, broadcastA, broadcastB, element)
 PDC_FIELDS(MaxPool2d::Options, input, output, kernel, strides, pads, dilations, relu, lanes)

@@ -17,6 +17,7 @@
 #include "pdcrt/kernels/LayerNorm.h"
 #include "pdcrt/kernels/Linear.h"
 #include "pdcrt/kernels/LinearInt8.h"
+#include "pdcrt/kernels/LinearOfRows.h"
 #include "pdcrt/kernels/Lstm.h"
 #include "pdcrt/kernels/MatMul.h"
 #include "pdcrt/kernels/MaxPool2d.h"
@@ -217,6 +218,9 @@ inline std::size_t workspaceOf(const LinearInt8::Options& o) {
   const std::size_t backward =
       productBytes + roundedUp(bytesOfFloats(some * o.inputs)) + roundedUp(bytesOfFloats(some * o.rows));
   return std::max(forward, backward) + workspaceAlignment;
+}
+inline std::size_t workspaceOf(const LinearOfRows::Options&) {
+  return productBytes;
 }
 /// The products', then gates and cells that nobody keeps, or the gradients of the state.
 inline std::size_t workspaceOf(const Lstm::Options& o) {

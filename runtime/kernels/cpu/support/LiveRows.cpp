@@ -1,6 +1,8 @@
 // See LiveRows.h.
 #include "LiveRows.h"
 
+#include "RowsTogether.h"
+
 #include <algorithm>
 #include <cstring>
 
@@ -44,6 +46,7 @@ struct LiveRows::Found {
   std::int64_t count;       ///< of them
   std::int64_t size;        ///< rows of the product: count, rounded up; 0: none is live
   const Product* product;   ///< null: there are too many, or none
+  SomeRows some() const { return {rows, count}; }
 };
 
 LiveRows::LiveRows(const Linear::Options& o) : o_(o) {
@@ -83,31 +86,17 @@ LiveRows::Found LiveRows::find(Stream& q, const Sizes& sizes, const float* dy) c
   return {rows, count, number * step_, number ? &sizes.products[static_cast<std::size_t>(number - 1)] : nullptr};
 }
 
-void LiveRows::copyRows(const Found& found, std::int64_t size, const float* from, std::byte* to) const {
-  float* const copies = reinterpret_cast<float*>(to);
-  for (std::int64_t i = 0; i < found.count; ++i) std::copy_n(from + found.rows[i] * size, size, copies + i * size);
-  std::fill(copies + found.count * size, copies + found.size * size, 0.0f);
-}
-
 bool LiveRows::inputGradient(Stream& q, const float* dy, const float* w, float* dx) const {
   if (!inputs_.bytes) return false;
   const Found found = find(q, inputs_, dy);
   if (!found.product && found.count) return false;
   if (found.product) {
     std::byte* const dyRows = q.workspace() + inputs_.dyAt;
-    copyRows(found, o_.outputs, dy, dyRows);
+    copyRows(found.some(), o_.outputs, dy, found.size, dyRows);
     Stream own(q.workspace() + inputs_.ownAt, inputs_.bytes - inputs_.ownAt);
     found.product->run(own, reinterpret_cast<const float*>(dyRows), w, dx);
   }
-  // The results lie side by side. From the last on, each moves to its place, behind which all others are already.
-  std::int64_t live = found.count;
-  for (std::int64_t row = o_.rows - 1; row >= 0; --row) {
-    float* const place = dx + row * o_.inputs;
-    if (live == 0 || found.rows[live - 1] != row)
-      std::fill_n(place, o_.inputs, 0.0f);
-    else if (--live != row)
-      std::copy_n(dx + live * o_.inputs, o_.inputs, place);
-  }
+  spreadRows(found.some(), o_.inputs, o_.rows, dx);
   return true;
 }
 
@@ -120,8 +109,8 @@ bool LiveRows::weightGradient(Stream& q, const float* x, const float* dy, float*
     return true;
   }
   std::byte *const dyRows = q.workspace() + weights_.dyAt, *const xRows = q.workspace() + weights_.xAt;
-  copyRows(found, o_.outputs, dy, dyRows);
-  copyRows(found, o_.inputs, x, xRows);
+  copyRows(found.some(), o_.outputs, dy, found.size, dyRows);
+  copyRows(found.some(), o_.inputs, x, found.size, xRows);
   const auto *const left = reinterpret_cast<const float*>(o_.transposed ? dyRows : xRows),
                     *const right = reinterpret_cast<const float*>(o_.transposed ? xRows : dyRows);
   Stream own(q.workspace() + weights_.ownAt, weights_.bytes - weights_.ownAt);

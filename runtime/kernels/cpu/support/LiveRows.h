@@ -40,7 +40,6 @@ private:
   /// Finds the live rows of dy, and copies them to the workspace, with zeros up to the rows of a product.
   struct Found;
   Found find(Stream& q, const Sizes& sizes, const float* dy) const;
-  void copyRows(const Found& found, std::int64_t size, const float* from, std::byte* to) const;
 
   Linear::Options o_{};
   std::int64_t step_ = 0;
