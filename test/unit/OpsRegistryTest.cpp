@@ -202,6 +202,7 @@ TEST_P(Ops, HasAGradientUnlessItIsKnownToHaveNone) {
                                               "conv2d_max_pool",
                                               "decode_rows",
                                               "encode_rows",
+                                              "linear_of_rows",
                                               "relayout",
                                               "softmax_cross_entropy_maxima",
                                               "softmax_cross_entropy_of_sums",
