@@ -1,6 +1,7 @@
 // Rows of tokens put into the slots of experts, and fetched from there, by index: what a mixture of experts does around
 // its experts. Kernel: pdcrt::Experts, whose header has the definition. The gradients of both are each other.
 #include "Kernels/KernelOptions.h"
+#include "Raise/RaiseExperts.h"
 #include "Shared/Define.h"
 #include "Shared/LoopsOf.h"
 
@@ -262,6 +263,7 @@ OpDef dispatchDef() {
                     integer("capacity", std::nullopt, "how many slots an expert has"), allAttribute()};
   def.infer = inferDispatch;
   def.gradient = [](GradientContext& g) { return gradient(g, true); };
+  def.rewrites.raise = raiseExperts; // of combine too
   def.reference = reference([]<class T>(ReferenceContext& c) { rowsOfDispatch<T>(c); });
   const auto text = [](const char* x, const char* choices, const char* gates, const char* y) {
     return example("%x: f32" + std::string(x) + ", %e: i64" + choices + ", %s: i64" + choices +
