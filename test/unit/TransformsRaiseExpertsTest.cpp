@@ -254,6 +254,65 @@ TEST(RaiseExperts, WhereConditionsHideWhatDoesNotFit) {
             "1 1");
 }
 
+/// Routing as in GShard: the second expert is the best of the others, conditions are asked for each token and expert.
+/// `second` are the logits among which it is found.
+std::string gshard(const std::string& second, const std::string& isPositive) {
+  return R"(
+    %none = constant {value = dense<f32[], [-inf]>} : f32[]
+    %oneI = constant {value = dense<i64[], [1]>} : i64[]
+    %twoI = constant {value = dense<i64[], [2]>} : i64[]
+    %zeroI = constant {value = dense<i64[], [0]>} : i64[]
+    %i0 = top_k %p {axis = 1, k = 1} : i64[10, 1]
+    %is0 = equal %i0, %experts : bool[10, 3]
+    %others = where %is0, %none, %logits : f32[10, 3]
+    %i1 = top_k )" +
+         second + R"( {axis = 1, k = 1} : i64[10, 1]
+    %is1 = equal %i1, %experts : bool[10, 3]
+    %m0 = where %is0, %oneI, %zeroI : i64[10, 3]
+    %m1 = where %is1, %oneI, %zeroI : i64[10, 3]
+    %s0 = cumsum %m0 {axis = 0} : i64[10, 3]
+    %s1 = cumsum %m1 {axis = 0} : i64[10, 3]
+    %l0 = sub %s0, %oneI : i64[10, 3]
+    %l1 = sub %s1, %oneI : i64[10, 3]
+    %few0 = less %l0, %twoI : bool[10, 3]
+    %few1 = less %l1, %twoI : bool[10, 3]
+    %fi0 = where %few0, %oneI, %zeroI : i64[10, 3]
+    %fi1 = where %few1, %oneI, %zeroI : i64[10, 3]
+    %k0 = mul %m0, %fi0 : i64[10, 3]
+    %k1 = mul %m1, %fi1 : i64[10, 3]
+    %lk0 = mul %l0, %k0 : i64[10, 3]
+    %lk1 = mul %l1, %k1 : i64[10, 3]
+    %at0 = reduce_sum %lk0 {axes = [1], keep_dims = true} : i64[10, 1]
+    %at1 = reduce_sum %lk1 {axes = [1], keep_dims = true} : i64[10, 1]
+    %f0 = cast %k0 {to = "f32"} : f32[10, 3]
+    %f1 = cast %k1 {to = "f32"} : f32[10, 3]
+    %g0 = mul %logits, %f0 : f32[10, 3]
+    %g1 = mul %p, %f1 : f32[10, 3]
+    %in0 = equal %at0, %slots : bool[10, 2]
+    %in1 = equal %at1, %slots : bool[10, 2]
+    %b0 = cast %in0 {to = "f32"} : f32[10, 2]
+    %b1 = cast %in1 {to = "f32"} : f32[10, 2]
+    %gc0 = reshape %g0 {shape = [10, 3, 1]} : f32[10, 3, 1]
+    %gc1 = reshape %g1 {shape = [10, 3, 1]} : f32[10, 3, 1]
+    %br0 = reshape %b0 {shape = [10, 1, 2]} : f32[10, 1, 2]
+    %br1 = reshape %b1 {shape = [10, 1, 2]} : f32[10, 1, 2]
+    %c0 = matmul %gc0, %br0 : f32[10, 3, 2]
+    %c1 = matmul %gc1, %br1 : f32[10, 3, 2]
+    %mask = add %c0, %c1 : f32[10, 3, 2]
+)" + products(isPositive);
+}
+
+TEST(RaiseExperts, OfTheBestAndTheBestOfTheOthers) {
+  for (const char* comparison : {"greater %mask, %zero", "not_equal %mask, %zero"})
+    EXPECT_EQ(raised(gshard("%others", comparison)), "1 1");
+}
+
+/// Their gates may have other signs: what counts is that of the sum.
+TEST(RaiseExperts, OfTwoChoicesThatMayBeOnePlace) {
+  for (const char* comparison : {"greater %mask, %zero", "not_equal %mask, %zero"})
+    EXPECT_EQ(raised(gshard("%logits", comparison)), "1 1");
+}
+
 /// Two groups of 5 tokens, each with slots of its own.
 TEST(RaiseExperts, OfGroups) {
   EXPECT_EQ(raised(choice(0) + R"(
@@ -305,8 +364,6 @@ TEST(RaiseExperts, NotFromNearMisses) {
   // All are compared with another number, and where nothing is chosen, too: the mask itself still chooses.
   EXPECT_EQ(raised(choice(0) + mask(0) + named("mul", "%m0, %one") + products("greater_equal %mask, %zero")), "0 1");
   EXPECT_EQ(raised(choice(0) + mask(0) + named("mul", "%m0, %one") + products("greater %mask, %half")), "0 1");
-  // Two choices that may be the same place count once, and not twice.
-  EXPECT_EQ(raised(choice(0) + choice(1) + mask(0) + mask(1) + named("add", "%m0, %m0") + products()), "0 1");
   // Each expert has tokens, but no slots.
   EXPECT_EQ(raised(choice(0) + R"(
     %ad = reshape %a0 {shape = [10, 3, 1]} : f32[10, 3, 1]

@@ -143,19 +143,55 @@ std::optional<ChoiceMask> MaskReader::readOperation(const Operation& op) {
   return comparison(op);
 }
 
-std::optional<Axes> MaskReader::unified(const ChoiceMask& x, ChoiceMask& y, std::size_t rank) {
+bool MaskReader::split(ChoiceMask& mask, Label label, std::int64_t slow, std::int64_t fast) {
+  const Label ofSlow = next_++, ofFast = next_++;
+  bool isDone = true;
+  for (MaskTerm& term : mask.terms) {
+    for (const OneHot& oneHot : term.oneHots) isDone = isDone && oneHot.label != label;
+    forEachFactor(term, [&](MaskFactor& factor) {
+      const auto at = std::find(factor.labels.begin(), factor.labels.end(), label);
+      if (!isDone || at == factor.labels.end()) return;
+      Shape shape = factor.value->type().shape;
+      const auto axis = at - factor.labels.begin();
+      shape[static_cast<std::size_t>(axis)] = slow;
+      shape.insert(shape.begin() + axis + 1, fast);
+      *at = ofSlow;
+      factor.labels.insert(factor.labels.begin() + axis + 1, ofFast);
+      factor.value = b.value("reshape", {factor.value}, {{"shape", shape}});
+      isDone = factor.value;
+    });
+  }
+  for (std::vector<MaskAxis>& axis : mask.axes)
+    for (std::size_t i = 0; i < axis.size(); ++i) {
+      if (axis[i].label != label) continue;
+      axis[i] = {ofSlow, slow};
+      axis.insert(axis.begin() + static_cast<std::ptrdiff_t>(++i), {ofFast, fast});
+    }
+  return isDone;
+}
+
+bool MaskReader::refine(ChoiceMask& x, std::size_t axisOfX, ChoiceMask& y, std::size_t axisOfY) {
+  for (std::size_t i = 0; i < std::max(x.axes[axisOfX].size(), y.axes[axisOfY].size()); ++i) {
+    if (i >= x.axes[axisOfX].size() || i >= y.axes[axisOfY].size()) return false;
+    const MaskAxis ofX = x.axes[axisOfX][i], ofY = y.axes[axisOfY][i];
+    if (ofX.size == ofY.size) continue;
+    const bool isOfX = ofX.size > ofY.size;
+    const std::int64_t large = std::max(ofX.size, ofY.size), small = std::min(ofX.size, ofY.size);
+    if (large % small != 0 || !split(isOfX ? x : y, isOfX ? ofX.label : ofY.label, small, large / small)) return false;
+  }
+  return true;
+}
+
+std::optional<Axes> MaskReader::unified(ChoiceMask& x, ChoiceMask& y, std::size_t rank) {
   Axes axes(rank);
   std::map<Label, Label> names;
   for (std::size_t i = 0; i < rank; ++i) { // from the last axis
-    const std::vector<MaskAxis> none, &ofX = i < x.axes.size() ? x.axes[x.axes.size() - 1 - i] : none,
-                                      &ofY = i < y.axes.size() ? y.axes[y.axes.size() - 1 - i] : none;
-    axes[rank - 1 - i] = ofX.empty() ? ofY : ofX;
-    if (ofX.empty() || ofY.empty()) continue;
-    if (ofX.size() != ofY.size()) return std::nullopt;
-    for (std::size_t part = 0; part < ofX.size(); ++part) {
-      if (ofX[part].size != ofY[part].size) return std::nullopt;
-      names[ofY[part].label] = ofX[part].label;
-    }
+    const std::size_t atX = x.axes.size() - 1 - i, atY = y.axes.size() - 1 - i;
+    const bool isInX = i < x.axes.size() && !x.axes[atX].empty(), isInY = i < y.axes.size() && !y.axes[atY].empty();
+    if (isInX && isInY && !refine(x, atX, y, atY)) return std::nullopt;
+    if (isInX || isInY) axes[rank - 1 - i] = isInX ? x.axes[atX] : y.axes[atY];
+    for (std::size_t part = 0; isInX && isInY && part < x.axes[atX].size(); ++part)
+      names[y.axes[atY][part].label] = x.axes[atX][part].label;
   }
   for (MaskTerm& term : y.terms) rename(term, names);
   return axes;
@@ -313,19 +349,26 @@ std::optional<ChoiceMask> MaskReader::cast(const Operation& op) {
 
 std::optional<ChoiceMask> MaskReader::reshaped(const Operation& op) {
   ChoiceMask mask = read(op.operand(0));
-  std::vector<MaskAxis> parts;
-  for (const std::vector<MaskAxis>& axis : mask.axes) parts.insert(parts.end(), axis.begin(), axis.end());
-  mask.axes.clear();
+  // All factors as one axis, which is divided anew.
+  std::vector<MaskAxis> all;
+  for (const std::vector<MaskAxis>& axis : mask.axes) all.insert(all.end(), axis.begin(), axis.end());
+  mask.axes = {std::move(all)};
+  Axes axes;
   std::size_t next = 0;
   for (std::int64_t size : op.result()->type().shape) {
-    std::vector<MaskAxis> axis;
-    for (std::int64_t made = 1; made < size; made *= parts[next++].size) {
-      if (next == parts.size() || size % (made * parts[next].size) != 0) return std::nullopt;
-      axis.push_back(parts[next]);
-    }
     if (size == 0) return std::nullopt;
-    mask.axes.push_back(std::move(axis));
+    const std::size_t first = next;
+    for (std::int64_t made = 1; made < size; made *= mask.axes[0][next++].size) {
+      if (next == mask.axes[0].size()) return std::nullopt;
+      const MaskAxis part = mask.axes[0][next];
+      const std::int64_t missing = size / made;
+      if (missing % part.size == 0) continue;
+      if (part.size % missing != 0 || !split(mask, part.label, missing, part.size / missing)) return std::nullopt;
+    }
+    axes.emplace_back(mask.axes[0].begin() + static_cast<std::ptrdiff_t>(first),
+                      mask.axes[0].begin() + static_cast<std::ptrdiff_t>(next));
   }
+  mask.axes = std::move(axes);
   return mask;
 }
 

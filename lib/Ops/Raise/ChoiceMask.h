@@ -81,7 +81,11 @@ private:
   std::optional<ChoiceMask> transposed(const Operation& op);
   std::optional<ChoiceMask> broadcast(const Operation& op);
   /// y's axes as those of x, aligned at the last one, and its terms with x's labels. The axes of both.
-  std::optional<std::vector<std::vector<MaskAxis>>> unified(const ChoiceMask& x, ChoiceMask& y, std::size_t rank);
+  std::optional<std::vector<std::vector<MaskAxis>>> unified(ChoiceMask& x, ChoiceMask& y, std::size_t rank);
+  /// Divides parts of an axis of both until they have the same sizes.
+  bool refine(ChoiceMask& x, std::size_t axisOfX, ChoiceMask& y, std::size_t axisOfY);
+  /// Divides a part of an axis in two. Not one along which there is a one-hot.
+  bool split(ChoiceMask& mask, Label label, std::int64_t slow, std::int64_t fast);
   ChoiceMask withFreshLabels(ChoiceMask mask);
 
   Builder& b;

@@ -197,6 +197,7 @@ bool isLastAxis(const MaskFactor& index, const Operation& best) {
 /// Whether the expert of a term differs from those of the other terms of a token, and from those of its other choices:
 /// they are different ones of the best.
 bool areOfOneTopK(const ChoiceMask& mask, Label expert) {
+  if (mask.terms.size() == 1 && mask.terms.front().choices == 1) return true;
   const Operation* best = nullptr;
   std::vector<std::optional<double>> places;
   for (const MaskTerm& term : mask.terms)
@@ -260,9 +261,9 @@ private:
     ChoicesOf choices(groups, tokens, slots[0], slots[1], b);
     for (const MaskTerm& term : mask.terms)
       if (!choices.fits(term)) return nullptr;
-    const bool mayOverlap = mask.terms.size() > 1 || mask.terms.front().choices > 1;
-    // Where a mask is compared with 0, terms that share a place would count once.
-    if (mask.kind != MaskKind::sum && mayOverlap && !areOfOneTopK(mask, slots[0].label)) return nullptr;
+    // Where a mask is compared with 0, terms that share a place count once; elsewhere one sum of them is rounded.
+    areApart_ = areOfOneTopK(mask, slots[0].label);
+    if (mask.kind != MaskKind::sum && !areApart_ && !canComparePairs(mask)) return nullptr;
     std::vector<Value*> operands = chosen(mask, choices);
     if (operands.empty()) return nullptr;
     const std::int64_t ofGroups = sizeOf(groups);
@@ -283,27 +284,63 @@ private:
 
   /// Experts, slots and gates of all terms; empty where that failed.
   std::vector<Value*> chosen(const ChoiceMask& mask, ChoicesOf& choices) {
-    std::vector<Value*> experts, slots, gates;
-    const bool hasGates = mask.kind == MaskKind::sum && std::any_of(mask.terms.begin(), mask.terms.end(),
-                                                                    [](const MaskTerm& t) { return !t.gates.empty(); });
+    std::vector<Choices> all;
     for (const MaskTerm& term : mask.terms) {
-      Choices made = choices.of(term);
-      if (made.fails) return {};
-      if (mask.kind != MaskKind::sum && made.gates) {
-        made.experts =
-            choices.compute({made.experts, made.gates},
-                            mask.kind == MaskKind::positive ? "select(a1 > 0, a0, -1)" : "select(a1 != 0, a0, -1)");
-        if (!made.experts) return {};
-      }
-      if (hasGates && !made.gates) {
-        made.gates = b.value("broadcast", {b.constant(1.0)}, {{"shape", made.experts->type().shape}});
-        if (!made.gates) return {};
-      }
-      experts.push_back(made.experts), slots.push_back(made.slots), gates.push_back(made.gates);
+      all.push_back(choices.of(term));
+      if (all.back().fails) return {};
     }
+    const bool isSum = mask.kind == MaskKind::sum;
+    const bool hasGates = isSum && std::any_of(all.begin(), all.end(), [](const Choices& c) { return c.gates; });
+    const bool comparesPairs = !areApart_ && (hasGates || !isSum) && canComparePairs(mask);
+    std::vector<Value*> experts, slots, gates;
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      const Choices& each = all[i];
+      const Place place = comparesPairs || !isSum ? placeOf(all, i, comparesPairs) : Place{};
+      std::string condition = isSum ? "" : place.sum + (mask.kind == MaskKind::positive ? " > 0" : " != 0");
+      condition += (condition.empty() || place.isFirst.empty() ? "" : " && ") + place.isFirst;
+      experts.push_back(condition.empty() ? each.experts
+                                          : choices.compute(place.operands, "select(" + condition + ", a0, -1)"));
+      slots.push_back(each.slots);
+      gates.push_back(hasGates && comparesPairs ? choices.compute(place.operands, place.sum) : each.gates);
+      if (hasGates && !gates.back())
+        gates.back() = b.value("broadcast", {b.constant(1.0)}, {{"shape", each.experts->type().shape}});
+    }
+    if (std::find(experts.begin(), experts.end(), nullptr) != experts.end() ||
+        (hasGates && std::find(gates.begin(), gates.end(), nullptr) != gates.end()))
+      return {};
     std::vector<Value*> operands = {choices.joined(experts), choices.joined(slots)};
     if (hasGates) operands.push_back(choices.joined(gates));
     return std::find(operands.begin(), operands.end(), nullptr) == operands.end() ? operands : std::vector<Value*>();
+  }
+
+  /// What is at the place of a term: expressions of operands, of which the first one is the term's experts.
+  struct Place {
+    std::vector<Value*> operands;
+    std::string sum, isFirst; ///< of the gates of all terms there; whether none of those before is there
+  };
+  static Place placeOf(const std::vector<Choices>& all, std::size_t i, bool ofAll) {
+    Place place{.operands = {all[i].experts}, .sum = {}, .isFirst = {}};
+    const auto name = [&](Value* value) {
+      place.operands.push_back(value);
+      return "a" + std::to_string(place.operands.size() - 1);
+    };
+    const std::string slot = ofAll ? name(all[i].slots) : "";
+    for (std::size_t j = ofAll ? 0 : i; j < (ofAll ? all.size() : i + 1); ++j) {
+      const std::string gate = all[j].gates ? name(all[j].gates) : "1", plus = place.sum.empty() ? "" : " + ";
+      if (j == i) {
+        place.sum += plus + gate;
+        continue;
+      }
+      const std::string isThere = name(all[j].experts) + " == a0 && " + name(all[j].slots) + " == " + slot;
+      place.sum += plus + "select(" + isThere + ", " + gate + ", 0)";
+      if (j < i) place.isFirst += std::string(place.isFirst.empty() ? "" : " && ") + "!(" + isThere + ")";
+    }
+    return place;
+  }
+
+  static bool canComparePairs(const ChoiceMask& mask) {
+    return mask.terms.size() <= 4 &&
+           std::all_of(mask.terms.begin(), mask.terms.end(), [](const MaskTerm& term) { return term.choices == 1; });
   }
 
   Value* reshape(Value* value, const Shape& shape) {
@@ -332,6 +369,7 @@ private:
 
   const Operation& root_;
   Builder& b;
+  bool areApart_ = false; ///< no two terms share a place
 };
 
 } // namespace
