@@ -9,8 +9,8 @@ import torch
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[3] / "utils" / "models"))
 from compare import error, run, tensors
-from experts import Experts, ExpertsLm
-from networks import NETWORKS, build, samples, with_loss
+from experts import Experts
+from networks import build, samples, with_loss
 
 ALLOWED = 1e-6
 
