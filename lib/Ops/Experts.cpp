@@ -1,6 +1,7 @@
 // Rows of tokens put into the slots of experts, and fetched from there, by index: what a mixture of experts does around
 // its experts. Kernel: pdcrt::Experts, whose header has the definition. The gradients of both are each other.
 #include "Kernels/KernelOptions.h"
+#include "Raise/RaiseChosenWeights.h"
 #include "Raise/RaiseExperts.h"
 #include "Shared/Define.h"
 #include "Shared/LoopsOf.h"
@@ -283,6 +284,7 @@ OpDef dispatchDef() {
 
 OpDef combineDef() {
   OpDef def = definition(combinePlaces, "combine");
+  def.rewrites.raise = raiseChosenWeights; // of dispatch too
   def.summary = "For each token the sum of the slots that it has chosen, times gates, in order of experts";
   def.operands = {{"Y"}, {"choices"}, {"slots"}, {.name = "gates", .optional = true}};
   def.results = {{"X"}};

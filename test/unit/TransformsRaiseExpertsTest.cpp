@@ -118,17 +118,18 @@ std::string raisedText(const std::string& text) {
     Precision precision;
     Tensors outputs;
   };
+  const Tensors parameters = randomParameters(*model.module, 6);
   std::vector<Run> runs;
   for (unsigned seed : {3u, 4u, 5u})
     for (Precision precision : {Precision::f64, Precision::f32}) {
       Tensors inputs = randomInputs(model.main(), seed);
-      Tensors outputs = runGraph(model.main(), inputs, {}, precision).outputs;
+      Tensors outputs = runGraph(model.main(), inputs, parameters, precision).outputs;
       runs.push_back({std::move(inputs), precision, std::move(outputs)});
     }
   model.run(pdc::canonicalize);
   model.run(pdc::raise);
   for (const Run& run : runs) {
-    const Tensors after = runGraph(model.main(), run.inputs, {}, run.precision).outputs;
+    const Tensors after = runGraph(model.main(), run.inputs, parameters, run.precision).outputs;
     for (const auto& [name, tensor] : run.outputs) expectEqual(tensor, after.at(name));
   }
   return std::to_string(countOf(model.main(), "dispatch")) + " " + std::to_string(countOf(model.main(), "combine"));
@@ -347,6 +348,71 @@ TEST(RaiseExperts, OfGroups) {
     %out = matmul %flat, %yg : f32[2, 5, 4]
 )"),
             "1 1");
+}
+
+/// Each of two choices of 10 tokens is multiplied by the matrix of its expert, which is gathered for it.
+std::string chosenWeights(const std::string& index, const std::string& product, int experts = 3) {
+  return R"(module @m {
+  param %w : f32[)" +
+         std::to_string(experts) + R"(, 60]
+  graph @main(%logits: f32[10, )" +
+         std::to_string(experts) + R"(], %x: f32[20, 10]) {
+    %best = top_k %logits {axis = 1, k = 2} : i64[10, 2]
+    %flat = reshape %best {shape = [20]} : i64[20]
+)" + index +
+         R"(
+    %chosen = gather %w, %index : f32[20, 60]
+)" + product +
+         R"(    result "out" = %out
+  }
+}
+)";
+}
+const char* const fromLeft = R"(
+    %matrices = reshape %chosen {shape = [20, 6, 10]} : f32[20, 6, 10]
+    %columns = reshape %x {shape = [20, 10, 1]} : f32[20, 10, 1]
+    %out = matmul %matrices, %columns : f32[20, 6, 1]
+)";
+const char* const fromRight = R"(
+    %matrices = reshape %chosen {shape = [20, 10, 6]} : f32[20, 10, 6]
+    %rows = reshape %x {shape = [20, 1, 10]} : f32[20, 1, 10]
+    %out = matmul %rows, %matrices : f32[20, 1, 6]
+)";
+const char* const wrapped = "    %index = elementwise %flat {expressions = [\"select(a0 < -3 || a0 >= 3, 3, select(a0 "
+                            "< 0, a0 + 3, a0) * 1)\"]} "
+                            ": i64[20]\n";
+const char* const fromTheEnd = "    %index = elementwise %flat {expressions = [\"a0 - 3\"]} : i64[20]\n";
+
+TEST(RaiseChosenWeights, OnEitherSide) {
+  EXPECT_EQ(raisedText(chosenWeights(wrapped, fromLeft)), "1 1");
+  EXPECT_EQ(raisedText(chosenWeights(wrapped, fromRight)), "1 1");
+}
+
+/// Nothing says that the choices of a token differ: an expert has a slot for each of them.
+TEST(RaiseChosenWeights, WhereAllMayChooseOneExpert) {
+  Model model(chosenWeights(fromTheEnd, fromRight));
+  model.run(pdc::raise);
+  EXPECT_NE(print(*model.module).find("capacity = 20"), std::string::npos) << print(*model.module);
+  EXPECT_EQ(raisedText(chosenWeights(fromTheEnd, fromRight)), "1 1");
+  Model apart(chosenWeights(wrapped, fromRight));
+  apart.run(pdc::raise);
+  EXPECT_NE(print(*apart.module).find("capacity = 10"), std::string::npos) << print(*apart.module);
+}
+
+TEST(RaiseChosenWeights, NotFromNearMisses) {
+  // What is gathered is used elsewhere, too.
+  EXPECT_EQ(raisedText(chosenWeights(wrapped, std::string(fromRight) + "    result \"too\" = %chosen\n")), "0 0");
+  // Slots of so many experts would be more than the matrices.
+  std::string many = chosenWeights("    %index = reshape %flat {shape = [20]} : i64[20]\n", fromRight, 9);
+  EXPECT_EQ(raisedText(many), "0 0");
+  // Several rows share a matrix.
+  EXPECT_EQ(raisedText(chosenWeights(wrapped, R"(
+    %matrices = reshape %chosen {shape = [20, 10, 6]} : f32[20, 10, 6]
+    %two = concat %x, %x {axis = 1} : f32[20, 20]
+    %rows = reshape %two {shape = [20, 2, 10]} : f32[20, 2, 10]
+    %out = matmul %rows, %matrices : f32[20, 2, 6]
+)")),
+            "0 0");
 }
 
 TEST(RaiseExperts, NotFromNearMisses) {

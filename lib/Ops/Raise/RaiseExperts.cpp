@@ -376,7 +376,6 @@ private:
 
 Value* pdc::ops::raiseExperts(Operation& root, Builder& b) {
   if (root.def().name != "matmul") return nullptr;
-  Recogniser recogniser(root, b);
-  if (Value* left = recogniser.run(0)) return left;
-  return recogniser.run(1);
+  if (Value* left = Recogniser(root, b).run(0)) return left;
+  return Recogniser(root, b).run(1);
 }
