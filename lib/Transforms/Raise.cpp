@@ -10,6 +10,15 @@
 
 using namespace pdc;
 
+/// Erases the `count` operations before `root`, which a recogniser has made in vain: they would count as readers.
+static void eraseBefore(Graph& graph, const Operation& root, std::size_t count) {
+  const auto& all = graph.operations();
+  auto at = std::find_if(all.begin(), all.end(), [&](const auto& operation) { return operation.get() == &root; });
+  std::vector<Operation*> made;
+  while (made.size() < count) made.push_back((--at)->get());
+  for (Operation* operation : made) graph.erase(operation);
+}
+
 /// The value of a raised op that computes what `root` does, or null.
 static Value* raised(PassContext& context, Graph& graph, Operation& root) {
   for (const OpDef* def : context.registry.all()) {
@@ -17,7 +26,10 @@ static Value* raised(PassContext& context, Graph& graph, Operation& root) {
     Builder builder(context.module, graph, context.registry, context.diags);
     builder.setInsertionPoint(&root);
     builder.setLocation(root.location);
+    const std::size_t before = graph.operations().size();
     if (Value* value = def->rewrites.raise(root, builder)) return value;
+    if (context.diags.hasErrors()) return nullptr;
+    if (graph.operations().size() > before) eraseBefore(graph, root, graph.operations().size() - before);
   }
   return nullptr;
 }

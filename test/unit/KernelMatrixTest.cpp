@@ -101,10 +101,8 @@ INSTANTIATE_TEST_SUITE_P(
 
 class MatrixProduct : public testing::TestWithParam<MatMul::Options> {};
 
-TEST_P(MatrixProduct, IsTheDefinition) {
-  const MatMul::Options& o = GetParam();
-  const Buffer<float> a = randomBuffer((o.broadcastA ? 1 : o.batch) * o.m * o.k, 1),
-                      b = randomBuffer((o.broadcastB ? 1 : o.batch) * o.k * o.n, 2), c(o.batch * o.m * o.n);
+void expectDefinition(const MatMul::Options& o, const Buffer<float>& a, const Buffer<float>& b) {
+  const Buffer<float> c(o.batch * o.m * o.n);
   pdcrt::Setup setup;
   const MatMul matmul(setup, o);
   expectGoodManners(
@@ -120,6 +118,37 @@ TEST_P(MatrixProduct, IsTheDefinition) {
         expected.push_back(sum);
       }
   expectClose(c, expected, "c");
+}
+
+TEST_P(MatrixProduct, IsTheDefinition) {
+  const MatMul::Options& o = GetParam();
+  expectDefinition(o, randomBuffer((o.broadcastA ? 1 : o.batch) * o.m * o.k, 1),
+                   randomBuffer((o.broadcastB ? 1 : o.batch) * o.k * o.n, 2));
+}
+
+/// Slots of experts that no token has taken: none, some, all but a few, all; in both operands where they are summed
+/// over.
+TEST(MatrixProductOfExperts, RowsOfZerosAtTheEnd) {
+  constexpr std::int64_t batch = 5, rows = 70, left = 250, right = 260;
+  for (const bool transposeA : {false, true})
+    for (const bool transposeB : {false, true}) {
+      const MatMul::Options o = {.batch = batch,
+                                 .m = transposeA ? left : rows,
+                                 .k = transposeA ? rows : left,
+                                 .n = right,
+                                 .transposeA = transposeA,
+                                 .transposeB = transposeB};
+      const Buffer<float> a = randomBuffer(batch * o.m * o.k, 1), b = randomBuffer(batch * o.k * o.n, 2);
+      const std::int64_t filledA[batch] = {70, 41, 3, 0, 64}, filledB[batch] = {70, 70, 70, 70, 9};
+      for (std::int64_t i = 0; i < batch; ++i) {
+        std::fill(a.values().begin() + (i * rows + filledA[i]) * left, a.values().begin() + (i + 1) * rows * left,
+                  0.0f);
+        if (transposeA && !transposeB)
+          std::fill(b.values().begin() + (i * rows + filledB[i]) * right, b.values().begin() + (i + 1) * rows * right,
+                    -0.0f);
+      }
+      expectDefinition(o, a, b);
+    }
 }
 
 std::vector<MatMul::Options> products() {

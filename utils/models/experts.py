@@ -10,11 +10,12 @@ from attention import merge_heads, split_heads
 
 class Experts(nn.Module):
     """Each token goes to its `chosen` best experts; one that has its `capacity` of tokens takes no more. Also returns the
-    loss that balances the experts' loads."""
+    loss that balances the experts' loads. `from_last`: slots are filled from the last one on. Nothing else differs, but
+    pdc does not know such masks, and multiplies with them."""
 
-    def __init__(self, width, hidden, experts, chosen, capacity):
+    def __init__(self, width, hidden, experts, chosen, capacity, from_last=False):
         super().__init__()
-        self.experts, self.chosen, self.capacity = experts, chosen, capacity
+        self.experts, self.chosen, self.capacity, self.from_last = experts, chosen, capacity, from_last
         self.router = nn.Linear(width, experts, bias=False)
         self.up = nn.Parameter(torch.randn(experts, width, hidden) / math.sqrt(width))
         self.down = nn.Parameter(torch.randn(experts, hidden, width) / math.sqrt(hidden))
@@ -31,7 +32,7 @@ class Experts(nn.Module):
             place = ((choice.cumsum(0) - 1 + taken) * choice).sum(-1)
             taken = taken + choice.sum(0, keepdim=True)
             fits = (place < self.capacity).to(tokens.dtype)
-            slot = functional.one_hot(place.long().clamp(max=self.capacity - 1), self.capacity).to(tokens.dtype)
+            slot = self.slot_of(place.long().clamp(max=self.capacity - 1)).to(tokens.dtype)
             combine = combine + torch.einsum("t,te,tc->tec", gates[:, k] * fits, choice, slot)
             if k == 0:
                 balance = self.experts * (choice.mean(0) * probabilities.mean(0)).sum()
@@ -39,6 +40,12 @@ class Experts(nn.Module):
         inputs = torch.einsum("tec,td->ecd", dispatch, tokens)
         outputs = torch.relu(inputs @ self.up) @ self.down
         return torch.einsum("tec,ecd->td", combine, outputs), balance
+
+    def slot_of(self, place):
+        """[token, slot]: whether it is the token's."""
+        if self.from_last:
+            return place[:, None] == torch.arange(self.capacity - 1, -1, -1)
+        return functional.one_hot(place, self.capacity)
 
 
 class ExpertsBlock(nn.Module):

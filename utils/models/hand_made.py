@@ -17,6 +17,8 @@ What each network has that a cut could get wrong:
                 before the layers, in another order
     bytes       a language model as GPT-2: two blocks of causal attention and two linear layers, a tied classifier of bytes; its
                 labels are the next tokens
+    experts     two mixtures of 4 experts: of the two best for each token of a minibatch, and of the best one for each token of a
+                sample; both drop tokens, and have a loss that balances them
     long        two layers with 1,024 rows per batch of 4: a term of a team's sum that is sent while it is made
 
 The same name gives the same bytes. Needs the onnx package.
@@ -29,6 +31,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 SAMPLES, WIDTH, CLASSES, TOKENS, WORDS, BYTES = 64, 16, 10, 6, 24, 256
+SIZE = 4  # samples of a minibatch, where a capacity is that of so many
 
 
 class Network:
@@ -189,6 +192,66 @@ def long(net):
     return [net.loss("loss", net.linear("last", x, 128, CLASSES))]
 
 
+def number(net, name, value):
+    """A float that is no parameter."""
+    return net.op("Constant", name, [], value_float=float(value))
+
+
+def choice(net, name, chosen, experts, capacity, axis, before=None):
+    """One-hots of the experts, and of the slots, of tokens: numbered along `axis` for each expert, from `before` on."""
+    values = net.op("Constant", f"{name}.values", [], value_floats=[0.0, 1.0])  # and no parameter
+    picked = net.op("OneHot", f"{name}.experts", [chosen, net.constant(f"{name}.count", numpy.int64(experts)), values])
+    numbers = net.op("CumSum", f"{name}.numbers", [picked, net.constant(f"{name}.axis", numpy.int64(axis))])
+    if before:
+        numbers = net.op("Add", f"{name}.after", [numbers, before])
+    own = net.op("Mul", f"{name}.own", [numbers, picked])
+    last = net.constant(f"{name}.last", numpy.array([-1]))
+    place = net.op("Sub", f"{name}.place", [net.op("ReduceSum", f"{name}.number", [own, last], keepdims=0), number(net, f"{name}.one", 1)])
+    slot = net.op("Cast", f"{name}.slot", [place], to=TensorProto.INT64)
+    return picked, net.op("OneHot", f"{name}.slots", [slot, net.constant(f"{name}.capacity", numpy.int64(capacity)), values])
+
+
+def experts_layer(net, name, x, best, tokens, capacity, experts=4):
+    """`tokens`: their letters in equations. Each token goes to its `best` experts. The slot of a token that finds no place is
+    none, which OneHot makes zeros of."""
+    axis = len(tokens) - 1
+    p = net.op("Softmax", f"{name}.p", [net.op("MatMul", f"{name}.router", [x, net.weight(f"{name}.router.weight", WIDTH, experts, spread=1)])], axis=-1)
+    gates, chosen = f"{name}.gates", f"{name}.chosen"
+    net.op("TopK", gates, [p, net.constant(f"{name}.best", numpy.array([best]))], [chosen])
+    mask, before = None, None
+    for k in range(best):
+        of = f"{name}.choice{k}"
+        index = net.constant(f"{of}.index", numpy.int64(k))
+        picked, slots = choice(net, of, net.op("Gather", f"{of}.expert", [chosen, index], axis=-1), experts, capacity, axis, before)
+        gate = net.op("Gather", f"{of}.gate", [gates, index], axis=-1)
+        term = net.op("Einsum", f"{of}.mask", [gate, picked, slots], equation=f"{tokens},{tokens}e,{tokens}c->{tokens}ec")
+        mask = net.op("Add", f"{of}.sum", [mask, term]) if mask else term
+        if k == 0:
+            before = net.op("ReduceSum", f"{of}.all", [picked, net.constant(f"{of}.axes", numpy.array([axis]))], keepdims=1)
+            shares = net.op("Mul", f"{name}.products", [net.op("ReduceMean", f"{name}.f", [picked], axes=list(range(axis + 1)), keepdims=0),
+                                                        net.op("ReduceMean", f"{name}.P", [p], axes=list(range(axis + 1)), keepdims=0)])
+    dispatch = net.op("Cast", f"{name}.dispatch", [net.op("Greater", f"{name}.is", [mask, number(net, f"{name}.zero", 0)])], to=TensorProto.FLOAT)
+    slots = "e" + tokens[:-1] + "c"
+    y = net.op("Einsum", f"{name}.inputs", [dispatch, x], equation=f"{tokens}ec,{tokens}d->{slots}d")
+    y = net.op("Einsum", f"{name}.up", [y, net.weight(f"{name}.up.weight", experts, WIDTH, 2 * WIDTH)], equation=f"{slots}d,edh->{slots}h")
+    y = net.op("Tanh", f"{name}.tanh", [y])
+    y = net.op("Einsum", f"{name}.down", [y, net.weight(f"{name}.down.weight", experts, 2 * WIDTH, WIDTH)], equation=f"{slots}h,ehd->{slots}d")
+    y = net.op("Einsum", f"{name}.outputs", [mask, y], equation=f"{tokens}ec,{slots}d->{tokens}d")
+    balance = net.op("Mul", f"{name}.balance", [net.op("ReduceSum", f"{name}.share", [shares], keepdims=0), number(net, f"{name}.alpha", 0.01 * experts)])
+    return net.op("Add", f"{name}.sum", [x, y]), balance
+
+
+def experts(net):
+    x = net.op("Gather", "embedding", [net.weight("embedding.weight", WORDS, WIDTH), "input"])
+    x = net.op("Reshape", "rows", [x, net.constant("rows.shape", numpy.array([SIZE * TOKENS, WIDTH]))])
+    x, flat = experts_layer(net, "flat", x, 2, "t", 10)
+    x = net.op("Tanh", "between", [net.op("MatMul", "layer", [x, net.weight("layer.weight", WIDTH, WIDTH)])])
+    x = net.op("Reshape", "samples", [x, net.constant("samples.shape", numpy.array([SIZE, TOKENS, WIDTH]))])
+    x, grouped = experts_layer(net, "grouped", x, 1, "gt", 2)
+    x = net.op("ReduceMean", "mean", [x], axes=[1], keepdims=0)
+    return [net.loss("loss", net.linear("classifier", x, WIDTH, CLASSES)), flat, grouped]
+
+
 def words(net):
     x = net.op("Gather", "embedding", [net.weight("embedding.weight", WORDS, WIDTH), "input"])
     x = net.op("LayerNormalization", "norm", [x, net.weight("norm.scale", WIDTH, mean=1), net.weight("norm.bias", WIDTH)], axis=-1)
@@ -230,17 +293,19 @@ def bytes_model(net):
 # The place says which random numbers a network has: new ones come last.
 NETWORKS = {"batch-norm": batch_norm, "dropout": dropout, "skips": skips, "tied": tied, "two-losses": two_losses,
             "two-ways": two_ways, "wide": wide, "with-attention": with_attention, "words": words,
-            "large-filters": large_filters, "pooled": pooled, "relative": relative, "bytes": bytes_model, "long": long}
+            "large-filters": large_filters, "pooled": pooled, "relative": relative, "bytes": bytes_model, "long": long,
+            "experts": experts}
 
 
 def main():
     name, folder = sys.argv[1], pathlib.Path(sys.argv[2])
     net = Network(seed=list(NETWORKS).index(name))
     losses = NETWORKS[name](net)
-    tokens = name in ("tied", "words", "relative", "bytes")
+    batch = SIZE if name == "experts" else "N"
+    tokens = name in ("tied", "words", "relative", "bytes", "experts")
     inputs = [helper.make_tensor_value_info("input", TensorProto.INT64 if tokens else TensorProto.FLOAT,
-                                            ["N", TOKENS if tokens else WIDTH]),
-              helper.make_tensor_value_info("label", TensorProto.INT64, ["N"])]
+                                            [batch, TOKENS if tokens else WIDTH]),
+              helper.make_tensor_value_info("label", TensorProto.INT64, [batch])]
     outputs = [helper.make_tensor_value_info(loss, TensorProto.FLOAT, []) for loss in losses]
     if name == "bytes":
         inputs.pop()

@@ -16,6 +16,7 @@
 #include "pdcrt/kernels/Conv2d.h"
 #include "pdcrt/kernels/CumSum.h"
 #include "pdcrt/kernels/Dropout.h"
+#include "pdcrt/kernels/Experts.h"
 #include "pdcrt/kernels/Gather.h"
 #include "pdcrt/kernels/Gru.h"
 #include "pdcrt/kernels/LayerNorm.h"
@@ -223,6 +224,7 @@ PDC_FIELDS(Conv2d::Options, input, filter, strides, pads, dilations, groups, bia
            outputLanes, filterLanes, element, algorithms)
 PDC_FIELDS(CumSum::Options, outer, size, inner, exclusive, reverse)
 PDC_FIELDS(Dropout::Options, elements, op, ratio, run, members)
+PDC_FIELDS(Experts::Options, groups, tokens, choices, experts, capacity, size, all)
 PDC_FIELDS(Gather::Options, outer, size, inner, count, rows)
 PDC_FIELDS(Gru::Options, steps, batch, hidden, order, reverse)
 PDC_FIELDS(LayerNorm::Options, rows, size, epsilon)

@@ -12,6 +12,7 @@
 #include "pdcrt/kernels/Conv2d.h"
 #include "pdcrt/kernels/CumSum.h"
 #include "pdcrt/kernels/Dropout.h"
+#include "pdcrt/kernels/Experts.h"
 #include "pdcrt/kernels/Gather.h"
 #include "pdcrt/kernels/Gru.h"
 #include "pdcrt/kernels/LayerNorm.h"
@@ -174,6 +175,11 @@ inline constexpr std::int64_t indicesPerPiece = 64;
 /// At most so many such sums are parts of others: as many as are complete, and as many as follow their first.
 constexpr std::int64_t piecesOf(std::int64_t count) {
   return count > indicesPerPiece ? 2 * ((count + indicesPerPiece - 1) / indicesPerPiece) : 0;
+}
+/// The places that the choices name, sorted, and before that as they are.
+inline std::size_t workspaceOf(const Experts::Options& o) {
+  const std::int64_t count = o.groups * o.tokens * o.choices;
+  return sortedRowBytes(count) + static_cast<std::size_t>(count) * sizeof(std::int64_t);
 }
 inline std::size_t workspaceOf(const Gather::Options& o) {
   return sortedRowBytes(o.count) + bytesOfFloats(o.outer * piecesOf(o.count) * o.inner);

@@ -2,6 +2,7 @@
 #include "LiveRows.h"
 
 #include "RowsTogether.h"
+#include "ZeroRows.h"
 
 #include <algorithm>
 #include <cstring>
@@ -21,22 +22,6 @@ std::size_t roundedUp(std::size_t bytes) {
 }
 std::size_t bytesOf(std::int64_t floats) {
   return roundedUp(static_cast<std::size_t>(floats) * sizeof(float));
-}
-
-/// No value of it is other than 0; the sign of a 0 does not matter.
-bool isZero(const float* row, std::int64_t count) {
-  constexpr std::int64_t together = 16;
-  std::int64_t i = 0;
-  for (; i + together <= count; i += together) {
-    std::uint32_t bits = 0;
-    for (std::int64_t j = 0; j < together; ++j) {
-      std::uint32_t one = 0;
-      std::memcpy(&one, row + i + j, sizeof one);
-      bits |= one << 1;
-    }
-    if (bits) return false;
-  }
-  return std::all_of(row + i, row + count, [](float value) { return value == 0; });
 }
 
 } // namespace
