@@ -143,6 +143,11 @@ void Rewriter::annotate(const Operation& like) {
 
 /// The collective that brings a value from one form into another. `added` is added to what is whole afterwards.
 Value* Rewriter::reformed(Value* value, const Form& from, const Form& to, Value* added, int addedAxis) {
+  // Blocks of one axis that are not the same ones are no parts that members have for each other.
+  if (from.isSplit() && to.isSplit() && from.axis == to.axis) {
+    Value* const whole = reformed(value, from, {});
+    return whole ? reformed(whole, {}, to) : nullptr;
+  }
   static constexpr const char* reductions[] = {"all_reduce", "all_reduce_mean", "all_reduce_max", "all_reduce_min"};
   Attributes attributes;
   attributes.set("members", members_);
@@ -170,7 +175,12 @@ Value* Rewriter::as(const Value* value, const Form& form) {
   const Held& held = held_.at(value);
   if (held.form == form) return held.value;
   if (held.whole && form.isWhole()) return held.whole;
-  Value*& local = local_[{value, form.isSplit() ? form.axis : -1, form.blocks, at_->group, at_->phase}];
+  const int axis = form.isSplit() ? form.axis : -1;
+  // What was sent in a forward is kept for its backward, instead of what it was made of.
+  if (at_->phase != Phase::forward && !held.form.isWhole())
+    if (const auto sent = local_.find({value, axis, form.blocks, at_->group, Phase::forward}); sent != local_.end())
+      return sent->second;
+  Value*& local = local_[{value, axis, form.blocks, at_->group, at_->phase}];
   if (!local) local = held.whole ? reformed(held.whole, {}, form) : reformed(held.value, held.form, form);
   return local;
 }
