@@ -16,9 +16,10 @@ Status pdc::divideOverTeam(PassContext& context, const TeamSplit& split, std::ve
     if (const Graph* graph = context.module.findGraph(name + suffixOf(options)))
       ofMember.push_back(clone(*graph, name));
   graphs = std::move(ofMember);
-  if (!split.tokens && std::none_of(classes.begin(), classes.end(), [](const SplitClass& c) { return c.chosen; }))
-    context.diags.remark({}).help("split less, or take --split=tp:" + std::to_string(split.members) +
-                                  ",all to divide what does not pay")
+  if (std::none_of(classes.begin(), classes.end(), [](const SplitClass& c) { return c.chosen; }))
+    context.diags.remark({}).help(split.tokens ? "take --split=tp:" + std::to_string(split.members)
+                                               : "split less, or take --split=tp:" + std::to_string(split.members) +
+                                                     ",all to divide what does not pay")
         << "nothing of this model is worth dividing over " << split.members << " members: each computes all of it";
   return success;
 }

@@ -57,8 +57,11 @@ PipelineShape pdc::shapeOf(const Plan& plan) {
                                      [](const PlanStage& stage) { return stage.sharding != pdcrt::Sharding::none; });
   shape.gradientNorm = plan.gradientNorm && (shape.microbatches > 0 || isSharded);
   for (const PlanStage& stage : plan.stages)
-    shape.stages.push_back(
-        {.replicas = stage.replicas, .warmup = stage.warmup, .syncDelay = stage.syncDelay, .sharding = stage.sharding});
+    shape.stages.push_back({.replicas = stage.replicas,
+                            .warmup = stage.warmup,
+                            .syncDelay = stage.syncDelay,
+                            .sharding = stage.sharding,
+                            .teamSums = stage.split.tokens});
   for (const EdgeTraffic& traffic : trafficOf(plan)) shape.edges.push_back(traffic.edge);
   for (const PlanSharedParameter& parameter : plan.sharedParameters)
     for (std::size_t i = 1; i < parameter.stages.size(); ++i)

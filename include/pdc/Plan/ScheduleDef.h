@@ -30,6 +30,7 @@ struct StageShape {
   int syncDelay = 0;       ///< d_s: backwards between an all-reduce's start and its update; 0 when updates are common
   pdcrt::Route route = {}; ///< of flushing schedules; the others know round robin only
   pdcrt::Sharding sharding = pdcrt::Sharding::none; ///< of replicated stages
+  bool teamSums = false;                            ///< the members of its teams have terms of the gradients, too
 };
 
 /// Minibatches that a stage replica has room for, and the depths of its rings that follow from them.

@@ -161,8 +161,9 @@ pdcrt::Schedule LoopedKind::frame(const PipelineShape& shape) const {
   schedule.minibatchesPerUpdate = shape.microbatches;
   schedule.gradientNorm = shape.gradientNorm;
   for (const StageShape& stage : shape.stages)
-    schedule.stages.push_back(
-        {.replicas = stage.replicas, .sharding = stage.replicas > 1 ? stage.sharding : pdcrt::Sharding::none});
+    schedule.stages.push_back({.replicas = stage.replicas,
+                               .sharding = stage.replicas > 1 ? stage.sharding : pdcrt::Sharding::none,
+                               .teamSums = stage.teamSums});
   const BatchOrder batch = orderOf(shape);
   readDepths(batch, schedule.stages);
   readSweeps(batch, schedule.stages);

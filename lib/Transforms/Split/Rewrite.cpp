@@ -15,10 +15,11 @@ class Rewriter {
 public:
   Rewriter(PassContext& context, const Graph& from, const std::string& name, const LoopTable& loops,
            const std::unordered_map<const Operation*, Division>& divisions,
-           const std::map<const Parameter*, Form>& parameters, std::int64_t members, const Graph* training)
-      : context_(context), from_(from), loops_(loops), divisions_(divisions), members_(members), training_(training),
-        to_(std::make_unique<Graph>(name)), b_(context.module, *to_, context.registry, context.diags) {
-    to_->team = {.members = members, .parts = parameters};
+           const std::map<const Parameter*, Form>& parameters, const SplitOptions& options, const Graph* training)
+      : context_(context), from_(from), loops_(loops), divisions_(divisions), members_(options.members),
+        training_(training), to_(std::make_unique<Graph>(name)),
+        b_(context.module, *to_, context.registry, context.diags) {
+    to_->team = {.members = options.members, .parts = parameters, .sums = options.tokens};
   }
 
   std::unique_ptr<Graph> run();
@@ -53,6 +54,7 @@ private:
 
   void annotate(const Operation& like);
   Value* as(const Value* value, const Form& form);
+  Value* asTerm(const Value* value);
   Value* reformed(Value* value, const Form& from, const Form& to, Value* added = nullptr, int addedAxis = -1);
 
   PassContext& context_;
@@ -129,8 +131,7 @@ void Rewriter::decideForms() {
       if (operation->operand(i) && (terms == 0 || !isTermOf(operation->operand(i), *operation)))
         read(operation->operand(i), division ? formOfOperand(loops, i, *division) : Form{});
   }
-  for (const GraphOutput& output : from_.outputs)
-    read(output.value, output.parameter ? to_->team.formOf(*output.parameter) : Form{});
+  for (const GraphOutput& output : from_.outputs) read(output.value, to_->team.formOf(output));
 }
 
 void Rewriter::annotate(const Operation& like) {
@@ -183,6 +184,17 @@ Value* Rewriter::as(const Value* value, const Form& form) {
   Value*& local = local_[{value, axis, form.blocks, at_->group, at_->phase}];
   if (!local) local = held.whole ? reformed(held.whole, {}, form) : reformed(held.value, held.form, form);
   return local;
+}
+
+/// The value as terms, which an update adds up. What everyone has is as many equal terms.
+Value* Rewriter::asTerm(const Value* value) {
+  const Held& held = held_.at(value);
+  const bool isTerm = held.form == Form::partial(Combine::sum);
+  Value* everyones = isTerm ? held.rest : as(value, {});
+  if (!everyones) return isTerm ? held.value : nullptr;
+  Value* const count = b_.constant(static_cast<double>(members_), value->type().element);
+  Value* const share = count ? b_.value("div", {everyones, count}) : nullptr;
+  return share && isTerm ? b_.value("add", {held.value, share}) : share;
 }
 
 void Rewriter::copyInputs() {
@@ -305,10 +317,10 @@ Status Rewriter::copyOperation(const Operation& operation) {
 Status Rewriter::copyOutputs() {
   for (GraphOutput output : from_.outputs) {
     if (output.value->definer()) annotate(*output.value->definer());
-    const Form form = output.parameter ? to_->team.formOf(*output.parameter) : Form{};
+    const Form form = to_->team.formOf(output);
     const std::string name = output.value->name() + ".own";
     const std::size_t before = to_->operations().size();
-    output.value = as(output.value, form);
+    output.value = form.isPartial() ? asTerm(output.value) : as(output.value, form);
     if (!output.value) return failure;
     if (to_->operations().size() > before) to_->rename(output.value, name);
     to_->outputs.push_back(output);
@@ -330,7 +342,7 @@ std::unique_ptr<Graph> Rewriter::run() {
 std::unique_ptr<Graph> pdc::rewriteForTeam(PassContext& context, const Graph& graph, const std::string& name,
                                            const LoopTable& loops,
                                            const std::unordered_map<const Operation*, Division>& divisions,
-                                           const std::map<const Parameter*, Form>& parameters, std::int64_t members,
-                                           const Graph* training) {
-  return Rewriter(context, graph, name, loops, divisions, parameters, members, training).run();
+                                           const std::map<const Parameter*, Form>& parameters,
+                                           const SplitOptions& options, const Graph* training) {
+  return Rewriter(context, graph, name, loops, divisions, parameters, options, training).run();
 }

@@ -47,8 +47,8 @@ Status pdc::splitOverTeam(PassContext& context, const SplitOptions& options, std
   if (!choice) return failure;
   const std::string suffix = suffixOf(options);
   const auto rewrite = [&](const Graph& graph, const LoopTable& of, const Choice& how, const Graph* training) {
-    auto member = rewriteForTeam(context, graph, graph.name() + suffix, of, how.divisions, how.parameters,
-                                 options.members, training);
+    auto member =
+        rewriteForTeam(context, graph, graph.name() + suffix, of, how.divisions, how.parameters, options, training);
     return member && verifySplit(graph, *member, context.diags) ? std::move(member) : nullptr;
   };
   std::vector<std::unique_ptr<Graph>> made;

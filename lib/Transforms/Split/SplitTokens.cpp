@@ -6,7 +6,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <optional>
+#include <set>
 #include <tuple>
 
 using namespace pdc;
@@ -24,11 +26,13 @@ private:
   /// A way to compute an operation; no division: every member computes all of it.
   struct Way {
     std::optional<Division> division;
+    std::int64_t gathered = 0;     ///< bytes that are brought together: every member then has all of them
     std::int64_t sent = 0;         ///< bytes that it makes a member send, and what it computes in that time
     std::int64_t held = 0;         ///< bytes of operands and results
     bool dividesFirstAxis = false; ///< of an operand or result: the samples, of which there may be one
     bool isBetterThan(const Way& other) const {
-      return std::tie(sent, held, dividesFirstAxis) < std::tie(other.sent, other.held, other.dividesFirstAxis);
+      return std::tie(gathered, sent, held, dividesFirstAxis) <
+             std::tie(other.gathered, other.sent, other.held, other.dividesFirstAxis);
     }
   };
 
@@ -42,12 +46,15 @@ private:
   bool isAlongTokens(const Operation& operation) const;
   std::optional<Form> readAs(const Value& result) const;
   std::optional<Division> divisionOf(const Operation& operation) const;
+  void tell(const Operation& operation, const std::optional<Division>& division, SplitClass& tokens,
+            std::vector<SplitClass>& wholes);
 
   const Graph& graph_;
   const LoopTable& loops_;
   const std::int64_t members_;
   AxisClass tokens_;
-  std::unordered_map<const Value*, Form> made_; ///< how results are made
+  std::unordered_map<const Value*, Form> made_;                   ///< how results are made
+  std::set<std::tuple<const Value*, int, std::int64_t>> brought_; ///< values in other forms that are counted
 };
 
 /// Axis 1 of inputs [batch, positions] of integers, and of labels beside them; without such, of inputs [batch,
@@ -108,6 +115,7 @@ TokenSplitter::Way TokenSplitter::wayOf(const Operation& operation, const std::o
     if (!operand) continue;
     const Form wanted = division ? formOfOperand(loops, i, *division) : Form{};
     sent += bytesBetween(*operand, formOf(operand), wanted);
+    if (wanted.isWhole() && formOf(operand).isSplit()) way.gathered += operand->type().bytes();
     add(*operand, wanted);
   }
   for (std::size_t i = 0; i < operation.results().size(); ++i) {
@@ -174,18 +182,51 @@ std::optional<Division> TokenSplitter::divisionOf(const Operation& operation) co
   return best.division;
 }
 
+/// Counts what the choice for an operation saves, and makes the members tell each other.
+void TokenSplitter::tell(const Operation& operation, const std::optional<Division>& division, SplitClass& tokens,
+                         std::vector<SplitClass>& wholes) {
+  const double parts = static_cast<double>(members_), saved = costOf(operation).flops * (parts - 1) / parts;
+  const Loops& loops = loops_.of(operation);
+  double sent = 0;
+  bool hasParts = false;
+  for (std::size_t i = 0; i < operation.operands().size(); ++i) {
+    const Value* operand = operation.operand(i);
+    if (!operand || formOf(operand).isWhole()) continue;
+    hasParts |= formOf(operand).isSplit();
+    const Form wanted = division ? formOfOperand(loops, i, *division) : Form{};
+    if (brought_.emplace(operand, wanted.isSplit() ? wanted.axis : -1, wanted.blocks).second)
+      sent += bytesBetween(*operand, formOf(operand), wanted);
+  }
+  tokens.communicatedBytes += std::llround(sent);
+  if (division)
+    tokens.flops += saved;
+  else if (hasParts && saved > 0)
+    wholes.push_back({.parameters = {operation.location.node},
+                      .flops = saved,
+                      .why = "every member computes all of it, because nothing of it can be divided for less"});
+}
+
 Expected<Choice> TokenSplitter::run(Diagnostics& diags) {
   const auto seeds = positions(diags);
   if (!seeds) return failure;
   tokens_ = classOf(loops_, *seeds, members_);
   Choice choice;
+  SplitClass tokens{.chosen = true};
+  for (const auto& [input, form] : *seeds) tokens.parameters.push_back("positions of " + input->name());
+  std::vector<SplitClass> wholes;
   for (const auto& operation : graph_.operations()) {
     const std::optional<Division> division = divisionOf(*operation);
     for (std::size_t i = 0; i < operation->results().size(); ++i)
       if (const Value* result = operation->result(i); result && division)
         made_[result] = formOfResult(loops_.of(*operation), i, *division);
     if (division) choice.divisions.emplace(operation.get(), *division);
+    tell(*operation, division, tokens, wholes);
   }
+  tokens.chosen = tokens.flops > 0;
+  if (!tokens.chosen) tokens.why = "nothing that is computed can be divided";
+  choice.classes.push_back(std::move(tokens));
+  choice.classes.insert(choice.classes.end(), std::make_move_iterator(wholes.begin()),
+                        std::make_move_iterator(wholes.end()));
   return choice;
 }
 

@@ -87,10 +87,14 @@ struct ScheduleStage {
   int team = 1;      ///< processes that compute each replica together, its members
   Sharding sharding = Sharding::none; ///< of replicated stages
   int sweeps = 1;                     ///< of sharded weights: how often they are gathered for an update
+  bool teamSums = false;              ///< the members of a team have terms of the gradients, as replicas have
 
   Routing routing() const { return {replicas, route}; }
   bool isSharded() const { return sharding != Sharding::none; }
-  /// What sums the gradients of the replicas.
+  /// How many processes have terms of a gradient.
+  int terms() const { return teamSums ? replicas * team : replicas; }
+  bool sums() const { return replicas > 1 || teamSums; }
+  /// What sums them.
   ActionKind sum() const { return isSharded() ? ActionKind::reduceScatter : ActionKind::allReduce; }
   friend bool operator==(const ScheduleStage&, const ScheduleStage&) = default;
 };

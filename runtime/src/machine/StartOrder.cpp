@@ -46,7 +46,7 @@ public:
       return;
     }
     if (isReduction(action.kind)) {
-      const bool reduces = schedule_.stages[index(action.stage)].replicas > 1;
+      const bool reduces = schedule_.stages[index(action.stage)].sums();
       if (reduces && replicaAt(schedule_, rank_, action.stage) >= 0) starts.push_back({action});
       return;
     }

@@ -130,6 +130,7 @@ std::string pdcrt::toString(const Schedule& schedule) {
     const ScheduleStage& stage = schedule.stages[s];
     text += "stage" + number(static_cast<std::int64_t>(s)) + " replicas" + number(stage.replicas);
     if (stage.team != 1) text += " team" + number(stage.team);
+    if (stage.teamSums) text += " sums";
     if (stage.isSharded()) text += " shard " + std::string(shardNames[static_cast<int>(stage.sharding)]);
     if (stage.sweeps != 1) text += " sweeps" + number(stage.sweeps);
     text += " warmup" + number(stage.warmup) + " sync-delay" + number(stage.syncDelay) + " slots" +
@@ -255,6 +256,8 @@ private:
     if (next == "team") {
       if (!count(stage.team)) return false;
       next = word();
+      stage.teamSums = next == "sums";
+      if (stage.teamSums) next = word();
     }
     if (next == "shard") {
       if (!readSharding(stage)) return false;
