@@ -50,7 +50,7 @@ private:
   std::vector<Value*> makeSum(const Operation& operation, Value*& rest);
   Status hold(const Operation& operation, std::size_t i, Value* value, Value* added);
   Status copyOutputs();
-  void nameSteps(const Operation& operation, std::size_t begin);
+  void nameSteps(const std::string& of, std::size_t begin);
 
   void annotate(const Operation& like);
   Value* as(const Value* value, const Form& form);
@@ -278,14 +278,12 @@ Status Rewriter::hold(const Operation& operation, std::size_t i, Value* value, V
   return success;
 }
 
-/// Names what was made since position `begin` after the operation that it was made for. Numbers, which values without a
+/// Names what was made since position `begin` after the value that it was made for. Numbers, which values without a
 /// name have, could be names of other values of the old graph.
-void Rewriter::nameSteps(const Operation& operation, std::size_t begin) {
-  const auto& results = operation.results();
-  const Value* first = *std::find_if(results.begin(), results.end(), [](const Value* result) { return result; });
+void Rewriter::nameSteps(const std::string& of, std::size_t begin) {
   for (std::size_t i = begin; i < to_->operations().size(); ++i)
     for (Value* made : to_->operations()[i]->results())
-      if (made) to_->rename(made, first->name() + ".step");
+      if (made) to_->rename(made, of + ".step");
 }
 
 Status Rewriter::copyOperation(const Operation& operation) {
@@ -297,7 +295,8 @@ Status Rewriter::copyOperation(const Operation& operation) {
                                       : termsOf(operation) > 0 ? makeSum(operation, added)
                                                                : makeSame(operation);
   if (results.empty()) return failure;
-  nameSteps(operation, before);
+  const auto& old = operation.results();
+  nameSteps((*std::find_if(old.begin(), old.end(), [](const Value* result) { return result; }))->name(), before);
   for (std::size_t i = 0; i < operation.results().size(); ++i)
     if (operation.result(i) && !hold(operation, i, results[i], i == 0 ? added : nullptr)) return failure;
   // What derives from the old operation derives from the one that makes its first result.
@@ -322,6 +321,7 @@ Status Rewriter::copyOutputs() {
     const std::size_t before = to_->operations().size();
     output.value = form.isPartial() ? asTerm(output.value) : as(output.value, form);
     if (!output.value) return failure;
+    nameSteps(output.value->name(), before);
     if (to_->operations().size() > before) to_->rename(output.value, name);
     to_->outputs.push_back(output);
   }
