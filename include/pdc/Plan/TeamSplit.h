@@ -9,8 +9,8 @@ namespace pdc {
 
 struct TeamSplit {
   int members = 1;     ///< devices of the team; 1: the stage is not divided
-  bool tokens = false; ///< positions of sequences are divided, and no parameters
   bool all = false;    ///< every axis of a parameter is divided, whether that is worth its communication or not
+  bool tokens = false; ///< positions of sequences are divided instead, and no parameters
 
   bool isNone() const { return members == 1; }
   friend bool operator==(const TeamSplit&, const TeamSplit&) = default;

@@ -256,7 +256,7 @@ private:
     if (next == "team") {
       if (!count(stage.team)) return false;
       next = word();
-      stage.teamSums = next == "sums";
+      stage.teamSums = next == "sums" && stage.team > 1;
       if (stage.teamSums) next = word();
     }
     if (next == "shard") {
