@@ -73,9 +73,21 @@ std::int64_t pdc::bytesSentOverTeam(const Graph& stage) {
   return bytes;
 }
 
+/// What the sums of gradients take whose terms members have, before an update.
+static void addSums(CostGraph& cost, const Graph& graph, const TeamDevices& team) {
+  const auto members = static_cast<double>(graph.team.members);
+  for (const GraphOutput& output : graph.outputs) {
+    if (output.kind != OutputKind::gradient || !output.value->definer()) continue;
+    const double bytes = 2 * (members - 1) / members * static_cast<double>(output.value->type().bytes());
+    cost.nodes[static_cast<std::size_t>(output.value->definer()->group)].updateMs +=
+        1e3 * bytes * (1 / team.link.bandwidthBytesPerS + 2 * team.device.coreSPerByte);
+  }
+}
+
 void pdc::addTeamTimes(CostGraph& cost, const Graph& graph, const Profile& profile, const TeamDevices& team,
                        bool splitBackward) {
   const auto& [device, link] = team;
+  if (graph.team.sums) addSums(cost, graph, team);
   const Scales scales(graph, profile, device);
   const auto partOf = [&](Phase phase) {
     return phase == Phase::weightGradient && !splitBackward ? Phase::inputGradient : phase;

@@ -34,7 +34,7 @@ static std::map<const Value*, int> lastUses(const StageProgram& program) {
 
 std::map<const Operation*, std::vector<FinalBucket>> pdc::finalBuckets(const StageProgram& program) {
   std::map<const Operation*, std::vector<FinalBucket>> result;
-  if (program.replicas < 2) return result;
+  if (program.replicas < 2 && !program.training->team.sums) return result;
   const MemoryPlan& memory = *program.memory;
   const Timeline& timeline = memory.training.timeline;
   struct State {

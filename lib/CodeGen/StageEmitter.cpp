@@ -134,7 +134,9 @@ private:
     out_ << "//   replicas  " << program_.replicas << "\n";
     if (const std::int64_t members = team().members; members > 1)
       out_ << "//   team      " << members
-           << ": each member holds parts of weights and values, and all run this program\n";
+           << (team().sums ? ": each member holds positions of sequences and all weights, and"
+                           : ": each member holds parts of weights and values, and")
+           << " all run this program\n";
     out_ << "//   memory    weights " << sizeText(static_cast<std::int64_t>(b.weights)) << ", gradients "
          << sizeText(static_cast<std::int64_t>(b.gradients)) << ", each minibatch in flight "
          << sizeText(static_cast<std::int64_t>(b.slot)) << ",\n//             handover "

@@ -66,6 +66,7 @@ pdcrt::Schedule PlanRequest::expectedSchedule() const {
       straightShape(std::vector<StageShape>(static_cast<std::size_t>(planner.schedule->stagesPerRank)));
   shape.kind = planner.schedule;
   shape.microbatches = planner.schedule->hasBatches ? planner.microbatches : 0;
+  for (StageShape& stage : shape.stages) stage.teamSums = teamSums;
   return buildSchedule(shape);
 }
 
@@ -87,6 +88,7 @@ Expected<PlanRequest> pdc::planRequest(const CompileOptions& options, const pdcr
   Expected<Cluster> teams = teamsOf(request.devices, options.split, diags);
   if (!teams) return failure;
   request.machines = std::move(*teams);
+  request.teamSums = options.split.tokens;
   // The threads of a rank share its cores.
   if (request.machines.device.cores > 0)
     request.machines.device.cores = std::max<std::int64_t>(request.machines.device.cores / request.threads, 1);

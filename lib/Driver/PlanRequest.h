@@ -15,6 +15,7 @@ struct PlanRequest {
   std::optional<ScheduleFile> scheduleFile; ///< the schedule, where it is given in a file
   Cluster machines;                         ///< with teams as devices, where stages are divided
   Cluster devices;                          ///< the machines as they are
+  bool teamSums = false;                    ///< members of a team have terms of the gradients
   int threads = 1;                          ///< OpenMP threads of a rank's kernels
   StagePolicyOptions stages;                ///< what flags and training say about the passes of the stages
 

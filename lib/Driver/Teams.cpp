@@ -8,16 +8,18 @@
 using namespace pdc;
 
 Status pdc::divideOverTeam(PassContext& context, const TeamSplit& split, std::vector<SplitClass>& classes) {
-  if (!splitOverTeam(context, {.members = split.members, .all = split.all}, &classes)) return failure;
+  const SplitOptions options{.members = split.members, .all = split.all, .tokens = split.tokens};
+  if (!splitOverTeam(context, options, &classes)) return failure;
   auto& graphs = context.module.graphs;
   std::vector<std::unique_ptr<Graph>> ofMember;
   for (const char* name : {"main", "evaluate"})
-    if (const Graph* graph = context.module.findGraph(name + (".tp" + std::to_string(split.members))))
+    if (const Graph* graph = context.module.findGraph(name + suffixOf(options)))
       ofMember.push_back(clone(*graph, name));
   graphs = std::move(ofMember);
   if (std::none_of(classes.begin(), classes.end(), [](const SplitClass& c) { return c.chosen; }))
-    context.diags.remark({}).help("split less, or take --split=tp:" + std::to_string(split.members) +
-                                  ",all to divide what does not pay")
+    context.diags.remark({}).help(split.tokens ? "take --split=tp:" + std::to_string(split.members)
+                                               : "split less, or take --split=tp:" + std::to_string(split.members) +
+                                                     ",all to divide what does not pay")
         << "nothing of this model is worth dividing over " << split.members << " members: each computes all of it";
   return success;
 }

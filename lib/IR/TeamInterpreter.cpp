@@ -125,7 +125,7 @@ Status TeamRun::run(std::uint64_t seed, std::uint64_t minibatch) {
 
 Expected<Tensor> TeamRun::whole(const GraphOutput& output) {
   const OfMembers& tensors = tensors_.at(output.value);
-  const Form form = output.parameter ? graph_.team.formOf(*output.parameter) : Form{};
+  const Form form = graph_.team.formOf(output);
   if (form.isWhole())
     for (const Tensor& tensor : tensors)
       if (!(tensor == tensors.front()))

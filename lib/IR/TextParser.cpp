@@ -272,7 +272,7 @@ Status Parser::parseOutput() {
   return success;
 }
 
-/// team 2, if it is there.
+/// team 2, or team 2 sums, if it is there.
 Status Parser::parseTeam() {
   if (!acceptWord("team")) return success;
   const Location location = here();
@@ -281,6 +281,7 @@ Status Parser::parseTeam() {
   if (*members < 2 || *members > mostMembers)
     return diags_.error(location) << "a team has 2 to " << mostMembers << " members, and not " << *members;
   graph_->team.members = *members;
+  graph_->team.sums = acceptWord("sums");
   return success;
 }
 

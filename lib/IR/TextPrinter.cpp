@@ -188,7 +188,7 @@ static std::string graphText(const Graph& graph, const std::string& indent) {
   std::string inputs;
   for (const GraphInput& input : graph.inputs) inputs += (inputs.empty() ? "" : ", ") + inputText(input);
   std::string text = indent + "graph " + nameText('@', graph.name()) + "(" + inputs + ")";
-  if (graph.team.members > 1) text += " team " + std::to_string(graph.team.members);
+  if (graph.team.members > 1) text += " team " + std::to_string(graph.team.members) + (graph.team.sums ? " sums" : "");
   text += " {\n";
   for (const Value* value : graph.parameterValues())
     if (const Form form = graph.team.formOf(*value->parameter()); form.isSplit())

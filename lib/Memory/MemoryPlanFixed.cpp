@@ -11,13 +11,14 @@ using namespace pdc;
 static bool keepsElements(const Operation& operation) {
   if (operation.operands().size() != 1 || !operation.result()) return false;
   const OpDef& def = operation.def();
-  return def.kind == OpKind::view || def.facts.moves ||
+  const bool isOwnPart = def.kind == OpKind::collective && def.split.forms(operation).from.isWhole();
+  return def.kind == OpKind::view || def.facts.moves || isOwnPart ||
          (def.kind == OpKind::elementwise &&
           operation.result()->type().element != operation.operand(0)->type().element);
 }
 
-/// Among how many things the integers of an input choose: the fewest that one of its readers (through views and casts)
-/// says; 0: none does.
+/// Among how many things the integers of an input choose: the fewest that one of its readers (through views, casts and
+/// members' parts) says; 0: none does.
 static std::int64_t choicesOf(const Value* input) {
   std::int64_t fewest = 0;
   for (const Operation* user : input->users()) {

@@ -280,6 +280,26 @@ Loops loopsOfAttention(const Operation& op, bool backward) {
       {.queries = {{0, 1}}, .keys = {{1, 1}, {2, 1}}, .statistics = {}});
 }
 
+/// Backward: of the gradient. A mask that is drawn is result 3.
+std::vector<Value*> divideAttention(const Operation& op, bool backward, const Loops& loops, const Division& division,
+                                    const std::vector<Value*>& operands, Builder& b) {
+  return divideQueries(op, backward ? 1 : 0, loops, division, operands, b, [&](const std::vector<Value*>& own) {
+    return op.results().size() > 3 ? divideDrawn(op, 3, loops, division, own, b)
+                                   : sameWith(op, loops, division, own, {}, b);
+  });
+}
+
+OpSplit splitOfAttention(bool backward) {
+  return {.loops =
+              [=](const Operation& op) {
+                Loops loops = loopsOfAttention(op, backward);
+                return op.results().size() > 3 ? loopsOfWhole(op, std::move(loops)) : loops;
+              },
+          .divide = [=](const Operation& op, const Loops& loops, const Division& division,
+                        const std::vector<Value*>& operands,
+                        Builder& b) { return divideAttention(op, backward, loops, division, operands, b); }};
+}
+
 // --- examples ---
 
 struct Example {
@@ -384,7 +404,7 @@ OpDef forwardOp(const std::string& name, std::string summary, bool drops) {
             .rewrites = {.evaluation = evaluation,
                          .raise = drops ? raiseDropoutAttention : raiseAttention,
                          .mergeHeads = drops ? nullptr : mergeAttentionHeads},
-            .split = {.loops = [](const Operation& op) { return loopsOfAttention(op, false); }},
+            .split = splitOfAttention(false),
             .usage = {.addedScores = [](const Operation& op) -> std::optional<AddedScores> {
               if (!op.operand(3)) return std::nullopt;
               return AddedScores{.scores = 3, .keys = {1, 2}};
@@ -395,10 +415,6 @@ OpDef forwardOp(const std::string& name, std::string summary, bool drops) {
             .facts = {.random = drops, .takesLow = true}};
   if (!drops) return def;
   def.kernel.alternatives = nullptr;
-  def.split = {.loops = [](const Operation& op) { return loopsOfWhole(op, loopsOfAttention(op, false)); },
-               .divide = [](const Operation& op, const Loops& loops, const Division& division,
-                            const std::vector<Value*>& operands,
-                            Builder& b) { return divideDrawn(op, 3, loops, division, operands, b); }};
   def.results.push_back({"mask"});
   return def;
 }
@@ -436,7 +452,7 @@ PDC_OPS(DotProductAttention) {
                          [](const Operation& op, Target target) {
                            return attentionAlternatives(attentionOptions(op, 1), "inputGradient", target);
                          }},
-          .split = {.loops = [](const Operation& op) { return loopsOfAttention(op, true); }},
+          .split = splitOfAttention(true),
           .reference = reference([]<class T>(ReferenceContext& c) { gradientReference<T>(c); }),
           .examples = gradientExamples(),
           .facts = {.takesLow = true},

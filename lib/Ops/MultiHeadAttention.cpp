@@ -297,10 +297,12 @@ std::vector<Value*> divideHeads(const Operation& op, std::size_t first, const Lo
     const Form form = formOfOperand(loops, rows, division);
     return op.attributes.getInt(name) / (form.isSplit() && form.axis == 2 ? division.parts : 1);
   };
-  return sameWith(op, loops, division, operands,
-                  {{"heads", countOf("heads", first + query)},
-                   {"groups", countOf("groups", first + (op.operand(first + key) ? key : query))}},
-                  b);
+  return divideQueries(op, first, loops, division, operands, b, [&](const std::vector<Value*>& own) {
+    return sameWith(op, loops, division, own,
+                    {{"heads", countOf("heads", first + query)},
+                     {"groups", countOf("groups", first + (op.operand(first + key) ? key : query))}},
+                    b);
+  });
 }
 
 OpSplit split(bool backward) {

@@ -7,6 +7,7 @@
 #include "Shared/CrossEntropy.h"
 #include "Shared/Define.h"
 #include "Shared/LoopsOf.h"
+#include "Shared/LossOverTeam.h"
 
 #include <algorithm>
 #include <cmath>
@@ -162,28 +163,44 @@ Types inferGradient(const InferContext& c) {
   return std::vector<Type>{c.operand(2)};
 }
 
-/// Positions, if all have the same weight: the loss is then the mean of the means of equal parts. And classes.
+/// An index for each axis of positions, which logits, labels and statistics have. Operands are those of the loss, or of
+/// its gradient, which has dloss before them.
+void addPositions(Loops& loops, const Operation& op, bool backward, const std::vector<std::size_t>& reduced) {
+  const std::size_t logits = backward ? 2 : 0;
+  const Shape& shape = operandType(op, logits).shape;
+  for (int axis = 0; axis < static_cast<int>(shape.size()); ++axis) {
+    if (axis == 1) continue;
+    Index index{.size = shape[static_cast<std::size_t>(axis)],
+                .operands = {{logits, axis}, {1, std::max(axis - 1, 0)}},
+                .results = {{backward ? 0U : 1U, axis}},
+                .reduced = reduced,
+                .combine = Combine::mean};
+    if (backward) index.operands.push_back({3, axis});
+    addIndex(loops, op, index);
+  }
+}
+
+bool weighsAllAlike(const Operation& op, std::size_t weights) {
+  return !op.attributes.get<bool>("has_ignore_index") && !op.operand(weights);
+}
+
+/// Positions, and classes. If all positions have the same weight, the loss is the mean of the means of equal parts.
 Loops loopsOfLoss(const Operation& op) {
   Loops loops(op);
-  const Shape& logits = operandType(op, 0).shape;
-  const bool isMean = !op.attributes.get<bool>("has_ignore_index") && !op.operand(2);
-  for (int axis = 0; axis < static_cast<int>(logits.size()); ++axis)
-    if (axis != 1 && isMean)
-      addIndex(loops, op,
-               {.size = logits[static_cast<std::size_t>(axis)],
-                .operands = {{0, axis}, {1, std::max(axis - 1, 0)}},
-                .results = {{1, axis}},
-                .reduced = {0},
-                .combine = Combine::mean});
+  addPositions(loops, op, false, weighsAllAlike(op, 2) ? std::vector<std::size_t>{0} : std::vector<std::size_t>{});
   if (op.attributes.getInt("gap") == 0)
-    addIndex(loops, op, {.size = logits[1], .operands = {{0, 1}}, .results = {}, .mayPad = true, .inOneBlock = true});
+    addIndex(
+        loops, op,
+        {.size = operandType(op, 0).shape[1], .operands = {{0, 1}}, .results = {}, .mayPad = true, .inOneBlock = true});
   return loops;
 }
 
-/// Classes only: the gradient is divided by the number of all positions.
+/// The same.
 Loops loopsOfGradient(const Operation& op) {
   Loops loops(op);
-  if (op.attributes.getInt("gap") == 0 && op.attributes.getInt("classes") == 0)
+  if (op.attributes.getInt("classes") > 0) return loops; // a member's
+  addPositions(loops, op, true, {});
+  if (op.attributes.getInt("gap") == 0)
     addIndex(loops, op,
              {.size = resultType(op).shape[1],
               .operands = {{2, 1}},
@@ -193,11 +210,20 @@ Loops loopsOfGradient(const Operation& op) {
   return loops;
 }
 
+/// Of a loss that is divided along its positions.
+std::vector<Value*> dividePositions(const Operation& op, const Loops& loops, const Division& division,
+                                    const std::vector<Value*>& operands, Builder& b) {
+  std::vector<Value*> results = sameWith(op, loops, division, operands, {}, b);
+  if (results.empty() || weighsAllAlike(op, 2)) return results;
+  results[0] = lossOfTeam(op, results[0], operands[1], operands.size() > 2 ? operands[2] : nullptr, division.parts, b);
+  return results[0] ? results : std::vector<Value*>();
+}
+
 /// Of a loss that is divided along its classes, the ops of SoftmaxCrossEntropyParts.
 std::vector<Value*> divideLoss(const Operation& op, const Loops& loops, const Division& division,
                                const std::vector<Value*>& operands, Builder& b) {
   Value* const x = operands[0];
-  if (formOfOperand(loops, 0, division).axis != 1) return sameWith(op, loops, division, operands, {}, b);
+  if (formOfOperand(loops, 0, division).axis != 1) return dividePositions(op, loops, division, operands, b);
   const std::int64_t classes = operandType(op, 0).shape[1];
   Attributes attributes = op.attributes;
   attributes.erase("gap");
@@ -218,9 +244,15 @@ std::vector<Value*> divideLoss(const Operation& op, const Loops& loops, const Di
   return loss ? loss->results() : std::vector<Value*>();
 }
 
-/// A member that has some classes is told how many there are.
+/// A member that has some classes is told how many there are, one that has some positions how much they count.
 std::vector<Value*> divideGradient(const Operation& op, const Loops& loops, const Division& division,
                                    const std::vector<Value*>& operands, Builder& b) {
+  if (formOfResult(loops, 0, division).axis != 1) {
+    std::vector<Value*> own = operands;
+    own[0] =
+        gradientOfMember(op, operands[0], operands[1], operands.size() > 4 ? operands[4] : nullptr, division.parts, b);
+    return own[0] ? sameWith(op, loops, division, own, {}, b) : std::vector<Value*>();
+  }
   return sameWith(op, loops, division, operands, {{"classes", resultType(op).shape[1]}}, b);
 }
 

@@ -113,7 +113,8 @@ static std::vector<double> bytesSentOf(const Plan& plan, const pdcrt::Schedule& 
     for (int q = 0; q < replicas; ++q)
       sent[schedule.rankOf(stage, q)] +=
           static_cast<double>(plan.stages[s].teamBytes) * static_cast<double>(routing.localCount(minibatches, q));
-    double bytes = 2.0 * (replicas - 1) / replicas * static_cast<double>(plan.stages[s].parameterBytes);
+    const int terms = schedule.stages[s].terms();
+    double bytes = 2.0 * (terms - 1) / terms * static_cast<double>(plan.stages[s].parameterBytes);
     for (int q = 0; q < replicas; ++q)
       sent[schedule.rankOf(stage, q)] += bytes * static_cast<double>(schedule.updates(stage, minibatches));
   }

@@ -61,7 +61,8 @@ PipelineShape pdc::shapeOf(const Plan& plan) {
                             .warmup = stage.warmup,
                             .syncDelay = stage.syncDelay,
                             .sharding = stage.sharding,
-                            .shardDegree = stage.shardDegree});
+                            .shardDegree = stage.shardDegree,
+                            .teamSums = stage.split.tokens});
   for (const EdgeTraffic& traffic : trafficOf(plan)) shape.edges.push_back(traffic.edge);
   for (const PlanSharedParameter& parameter : plan.sharedParameters)
     for (std::size_t i = 1; i < parameter.stages.size(); ++i)

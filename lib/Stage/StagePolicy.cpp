@@ -85,7 +85,7 @@ std::string pdc::whyLateUpdates(const StagePolicyOptions& options, const pdcrt::
 
 bool pdc::updatesEarly(const StagePolicyOptions& options, const pdcrt::Schedule& schedule) {
   for (std::size_t stage = 0; stage < schedule.stages.size(); ++stage)
-    if (schedule.stages[stage].replicas == 1 && !whyLateUpdates(options, schedule, static_cast<int>(stage)).empty())
+    if (!schedule.stages[stage].sums() && !whyLateUpdates(options, schedule, static_cast<int>(stage)).empty())
       return false;
   return true;
 }

@@ -235,6 +235,14 @@ TEST(Schedule, SaysTheTeamsOfStages) {
   ASSERT_TRUE(pdcrt::parseSchedule(of(" team 1", "") + apart, schedule, error)) << error;
   EXPECT_EQ(pdcrt::toString(schedule), of("", "") + apart);
 
+  // Members with terms of the gradients are reduced as replicas are.
+  ASSERT_TRUE(pdcrt::parseSchedule(of(" team 4 sums", "") + apart, schedule, error)) << error;
+  EXPECT_EQ(pdcrt::toString(schedule), of(" team 4 sums", "") + apart);
+  EXPECT_EQ(schedule.stages[0].terms(), 4);
+  EXPECT_TRUE(schedule.stages[0].sums());
+  EXPECT_FALSE(schedule.stages[1].sums());
+  EXPECT_EQ(errorOf(of(" sums", "") + apart), "line 4: expected 'team', 'shard' or 'warmup', got 'sums'");
+
   EXPECT_EQ(errorOf(of(" team 0", "") + apart), "stage 0 needs a team of at least one member");
   EXPECT_EQ(errorOf(of(" team 1048576", "") + apart), "the ranks have more than 1048576 members together");
   const std::string together = " 1.0 step 2\nstart\nrepeat\n";

@@ -196,10 +196,16 @@ struct GraphOutput {
 struct Team {
   std::int64_t members = 1;
   std::map<const Parameter*, Form> parts; ///< of parameters of which a member has a part; the others are whole
+  bool sums = false; ///< each member has terms of all gradients: an update adds them up over the team
 
   Form formOf(const Parameter& parameter) const {
     const auto found = parts.find(&parameter);
     return found == parts.end() ? Form{} : found->second;
+  }
+  /// How an output lies over the members.
+  Form formOf(const GraphOutput& output) const {
+    if (sums && output.kind == OutputKind::gradient) return Form::partial(Combine::sum);
+    return output.parameter ? formOf(*output.parameter) : Form{};
   }
   /// What a member has of the parameter.
   Type typeOf(const Parameter& parameter) const { return partOf(parameter.type, formOf(parameter), members); }

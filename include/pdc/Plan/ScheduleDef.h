@@ -31,6 +31,7 @@ struct StageShape {
   pdcrt::Route route = {}; ///< of flushing schedules; the others know round robin only
   pdcrt::Sharding sharding = pdcrt::Sharding::none; ///< of replicated stages
   int shardDegree = 0;                              ///< as pdcrt::ScheduleStage's
+  bool teamSums = false;                            ///< the members of its teams have terms of the gradients, too
 };
 
 /// Minibatches that a stage replica has room for, and the depths of its rings that follow from them.

@@ -8,8 +8,9 @@
 namespace pdc {
 
 struct TeamSplit {
-  int members = 1;  ///< devices of the team; 1: the stage is not divided
-  bool all = false; ///< every axis of a parameter is divided, whether that is worth its communication or not
+  int members = 1;     ///< devices of the team; 1: the stage is not divided
+  bool all = false;    ///< every axis of a parameter is divided, whether that is worth its communication or not
+  bool tokens = false; ///< positions of sequences are divided instead, and no parameters
 
   bool isNone() const { return members == 1; }
   friend bool operator==(const TeamSplit&, const TeamSplit&) = default;
@@ -19,7 +20,7 @@ struct TeamSplit {
 /// has cores of its own, as `cores` is then.
 std::int64_t teamsAtOnce(std::int64_t cores, const TeamSplit& split);
 
-/// "none", "tp:2" (tensor parallelism over two members), "tp:2,all".
+/// "none", "tp:2" (tensor parallelism over two members), "tp:2,all", "sp:2" (sequence parallelism).
 std::string toText(const TeamSplit& split);
 /// Nothing where the text is none of these, or the team has more than 1,024 members.
 std::optional<TeamSplit> teamSplitFromText(const std::string& text);

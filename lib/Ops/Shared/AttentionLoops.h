@@ -19,9 +19,15 @@ struct AttentionValues {
 };
 
 /// Batch and groups of heads are free, and so are the heads of a group, which share keys: gradients of keys and values
-/// are summed over these. Queries are free unless attention is causal, where a member would have to know which queries
-/// it has.
+/// are summed over these. Queries are free; of causal attention, if divideQueries() divides it.
 Loops attentionLoops(const Operation& op, const AttentionSizes& sizes, const AttentionValues& operands,
                      const AttentionValues& results);
+
+/// Makes a division of causal attention by `make`, of operands in the forms of the division. Where queries are divided,
+/// they are not the last ones: a bias, which knows the positions of a member's queries, hides the keys behind each, and
+/// the operation that is made is not causal. `first` is the operand with the queries; the bias is the third after it.
+std::vector<Value*> divideQueries(const Operation& op, std::size_t first, const Loops& loops, const Division& division,
+                                  std::vector<Value*> operands, Builder& b,
+                                  const std::function<std::vector<Value*>(const std::vector<Value*>&)>& make);
 
 } // namespace pdc::ops

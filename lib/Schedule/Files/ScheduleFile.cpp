@@ -245,10 +245,12 @@ Expected<pdcrt::Schedule> pdc::scheduleFor(const Plan& plan, const ScheduleFile&
     int& team = schedule.stages[s].team;
     const int members = plan.stages[s].split.members;
     if (team != 1 && team != members)
-      return diags.error({.file = file.path}).help("take --split=tp:" + std::to_string(team) + ", or leave `team` out")
+      return diags.error({.file = file.path})
+                 .help("take a --split over " + std::to_string(team) + ", or leave `team` out")
              << "stage " << s << " has a team of " << team << ", --split=" << toText(plan.stages[s].split)
              << " makes teams of " << members;
     team = members;
+    schedule.stages[s].teamSums = plan.stages[s].split.tokens;
   }
   return schedule;
 }

@@ -41,7 +41,8 @@ pdcrt::Schedule pdc::emptySchedule(const PipelineShape& shape, const ScheduleDef
                                .handovers = depths.handovers,
                                .route = stage.route,
                                .sharding = stage.replicas > 1 ? stage.sharding : pdcrt::Sharding::none,
-                               .shardDegree = stage.shardDegree});
+                               .shardDegree = stage.shardDegree,
+                               .teamSums = stage.teamSums});
     for (int q = 0; q < stage.replicas; ++q) schedule.ranks.push_back({.hosts = {{number, q}}});
   }
   schedule.edges = shape.edges;
@@ -228,11 +229,11 @@ void ListBuilder::reduce(std::vector<Action>& list, std::int64_t version) const 
   if (version <= reduced_) return;
   reduced_ = version;
   for (const pdcrt::SharedEdge* edge : owned_) share(list, ActionKind::receivePart, true, edge->user, version);
-  if (isReplicated()) list.push_back({stage().sum(), false, host_.stage, -1, version});
+  if (stage().sums()) list.push_back({stage().sum(), false, host_.stage, -1, version});
 }
 
 void ListBuilder::awaitReduced(std::vector<Action>& list, std::int64_t version) const {
-  if (!isReplicated()) return;
+  if (!stage().sums()) return;
   while (sums_ < std::min(version, reduced_)) list.push_back({stage().sum(), true, host_.stage, -1, ++sums_});
 }
 

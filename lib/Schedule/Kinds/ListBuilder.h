@@ -70,7 +70,6 @@ private:
   void forEachPort(pdcrt::ActionKind kind, Visit visit) const;
   std::int64_t minibatch(std::int64_t local) const;
   const pdcrt::ScheduleStage& stage() const { return schedule_.stages[static_cast<std::size_t>(host_.stage)]; }
-  bool isReplicated() const { return stage().replicas > 1; }
   void awaitGathered(std::vector<pdcrt::Action>& list, std::int64_t version) const;
   void awaitUnsharded(std::vector<pdcrt::Action>& list) const;
   void share(std::vector<pdcrt::Action>& list, pdcrt::ActionKind kind, bool wait, int peer, std::int64_t version) const;

@@ -163,7 +163,8 @@ pdcrt::Schedule LoopedKind::frame(const PipelineShape& shape) const {
   for (const StageShape& stage : shape.stages)
     schedule.stages.push_back({.replicas = stage.replicas,
                                .sharding = stage.replicas > 1 ? stage.sharding : pdcrt::Sharding::none,
-                               .shardDegree = stage.shardDegree});
+                               .shardDegree = stage.shardDegree,
+                               .teamSums = stage.teamSums});
   const BatchOrder batch = orderOf(shape);
   readDepths(batch, schedule.stages);
   readSweeps(batch, schedule.stages);

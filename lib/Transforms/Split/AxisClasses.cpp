@@ -18,8 +18,8 @@ class Closure {
 public:
   Closure(const LoopTable& loops, std::int64_t members) : loops_(loops), members_(members) {}
 
-  AxisClass of(const Value* value, const Form& form) {
-    add(value, form);
+  AxisClass of(const std::vector<std::pair<const Value*, Form>>& seeds) {
+    for (const auto& [value, form] : seeds) add(value, form);
     for (std::size_t next = 0; next < found_.values.size(); ++next) {
       const Value* at = found_.values[next];
       const Form split = found_.forms.at(at);
@@ -70,8 +70,9 @@ private:
 
 } // namespace
 
-AxisClass pdc::classOf(const LoopTable& loops, const Value* value, const Form& form, std::int64_t members) {
-  return Closure(loops, members).of(value, form);
+AxisClass pdc::classOf(const LoopTable& loops, const std::vector<std::pair<const Value*, Form>>& seeds,
+                       std::int64_t members) {
+  return Closure(loops, members).of(seeds);
 }
 
 std::vector<AxisClass> pdc::parameterClasses(const Graph& graph, const LoopTable& loops, std::int64_t members) {
@@ -80,7 +81,7 @@ std::vector<AxisClass> pdc::parameterClasses(const Graph& graph, const LoopTable
   auto isInput = [&](const Value* value) { return !value->definer() && !value->parameter(); };
   auto begin = [&](const Value* value, const Form& form) {
     if (!value || !form.isSplit() || seen.contains({value, form.axis, form.blocks})) return;
-    AxisClass found = classOf(loops, value, form, members);
+    AxisClass found = classOf(loops, {{value, form}}, members);
     for (const Value* member : found.values) {
       const Form& split = found.forms.at(member);
       seen.insert({member, split.axis, split.blocks});

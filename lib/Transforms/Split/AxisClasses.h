@@ -6,6 +6,7 @@
 #include "pdc/IR/Loops.h"
 
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace pdc {
@@ -33,8 +34,9 @@ struct AxisClass {
   }
 };
 
-/// All that follows if `value` is split so over `members`.
-AxisClass classOf(const LoopTable& loops, const Value* value, const Form& form, std::int64_t members);
+/// All that follows if these values are split so over `members`.
+AxisClass classOf(const LoopTable& loops, const std::vector<std::pair<const Value*, Form>>& seeds,
+                  std::int64_t members);
 
 /// Every class of a graph that splits a parameter and no input, in the order of their first operations.
 std::vector<AxisClass> parameterClasses(const Graph& graph, const LoopTable& loops, std::int64_t members);

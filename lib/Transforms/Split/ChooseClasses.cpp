@@ -143,7 +143,7 @@ std::unordered_map<const Operation*, Division> pdc::divisionsFor(const Graph& gr
   for (const Value* value : graph.parameterValues()) {
     const auto found = parameters.find(value->parameter());
     if (found == parameters.end()) continue;
-    const AxisClass axisClass = classOf(loops, value, found->second, members);
+    const AxisClass axisClass = classOf(loops, {{value, found->second}}, members);
     for (const Operation* operation : axisClass.operations)
       divisions.try_emplace(operation, axisClass.divisions.at(operation));
   }

@@ -13,11 +13,12 @@ static Status split(PassContext& context) {
       options.all = true;
       continue;
     }
+    options.tokens |= name == "sp";
     const char* end = value.data() + value.size();
     const auto [at, problem] = std::from_chars(value.data(), end, options.members);
     if (problem != std::errc() || at != end || options.members < 2 || options.members > mostMembers)
-      return context.diags.error({}) << "option tp of pass 'split' needs a number of members from 2 to " << mostMembers
-                                     << ", and not '" << value << "'";
+      return context.diags.error({}) << "option " << name << " of pass 'split' needs a number of members from 2 to "
+                                     << mostMembers << ", and not '" << value << "'";
   }
   return splitOverTeam(context, options);
 }
@@ -31,8 +32,11 @@ void pdc::registerSplitPasses(PassRegistry& registry) {
            "are split along the axes that pay for what the members must tell each other: the heads of "
            "attention, the hidden units of an MLP, the channels between two convolutions. Everything else is "
            "computed by every member. Collectives stand where forms of values do not agree. Groups, phases, "
-           "origins and names stay; a member's part of a value that is put together is called `%x.own`.",
-       .options = {{"tp", "how many members (2)"}, {"all", "divide every axis of a parameter, whether it pays or not"}},
+           "origins and names stay; a member's part of a value that is put together is called `%x.own`. With `sp`, "
+           "members have positions of sequences and whole weights, and attention is divided along its heads.",
+       .options = {{"tp", "how many members (2)"},
+                   {"sp", "how many members, which divide the positions of sequences instead of weights"},
+                   {"all", "divide every axis of a parameter, whether it pays or not"}},
        .run = split});
   registry.add({.argument = "hide-collectives",
                 .summary = "Lets members compute while they communicate",

@@ -15,10 +15,11 @@ class Rewriter {
 public:
   Rewriter(PassContext& context, const Graph& from, const std::string& name, const LoopTable& loops,
            const std::unordered_map<const Operation*, Division>& divisions,
-           const std::map<const Parameter*, Form>& parameters, std::int64_t members, const Graph* training)
-      : context_(context), from_(from), loops_(loops), divisions_(divisions), members_(members), training_(training),
-        to_(std::make_unique<Graph>(name)), b_(context.module, *to_, context.registry, context.diags) {
-    to_->team = {.members = members, .parts = parameters};
+           const std::map<const Parameter*, Form>& parameters, const SplitOptions& options, const Graph* training)
+      : context_(context), from_(from), loops_(loops), divisions_(divisions), members_(options.members),
+        training_(training), to_(std::make_unique<Graph>(name)),
+        b_(context.module, *to_, context.registry, context.diags) {
+    to_->team = {.members = options.members, .parts = parameters, .sums = options.tokens};
   }
 
   std::unique_ptr<Graph> run();
@@ -49,10 +50,11 @@ private:
   std::vector<Value*> makeSum(const Operation& operation, Value*& rest);
   Status hold(const Operation& operation, std::size_t i, Value* value, Value* added);
   Status copyOutputs();
-  void nameSteps(const Operation& operation, std::size_t begin);
+  void nameSteps(const std::string& of, std::size_t begin);
 
   void annotate(const Operation& like);
   Value* as(const Value* value, const Form& form);
+  Value* asTerm(const Value* value);
   Value* reformed(Value* value, const Form& from, const Form& to, Value* added = nullptr, int addedAxis = -1);
 
   PassContext& context_;
@@ -129,8 +131,7 @@ void Rewriter::decideForms() {
       if (operation->operand(i) && (terms == 0 || !isTermOf(operation->operand(i), *operation)))
         read(operation->operand(i), division ? formOfOperand(loops, i, *division) : Form{});
   }
-  for (const GraphOutput& output : from_.outputs)
-    read(output.value, output.parameter ? to_->team.formOf(*output.parameter) : Form{});
+  for (const GraphOutput& output : from_.outputs) read(output.value, to_->team.formOf(output));
 }
 
 void Rewriter::annotate(const Operation& like) {
@@ -143,6 +144,11 @@ void Rewriter::annotate(const Operation& like) {
 
 /// The collective that brings a value from one form into another. `added` is added to what is whole afterwards.
 Value* Rewriter::reformed(Value* value, const Form& from, const Form& to, Value* added, int addedAxis) {
+  // Blocks of one axis that are not the same ones are no parts that members have for each other.
+  if (from.isSplit() && to.isSplit() && from.axis == to.axis) {
+    Value* const whole = reformed(value, from, {});
+    return whole ? reformed(whole, {}, to) : nullptr;
+  }
   static constexpr const char* reductions[] = {"all_reduce", "all_reduce_mean", "all_reduce_max", "all_reduce_min"};
   Attributes attributes;
   attributes.set("members", members_);
@@ -170,9 +176,25 @@ Value* Rewriter::as(const Value* value, const Form& form) {
   const Held& held = held_.at(value);
   if (held.form == form) return held.value;
   if (held.whole && form.isWhole()) return held.whole;
-  Value*& local = local_[{value, form.isSplit() ? form.axis : -1, form.blocks, at_->group, at_->phase}];
+  const int axis = form.isSplit() ? form.axis : -1;
+  // What was sent in a forward is kept for its backward, instead of what it was made of.
+  if (at_->phase != Phase::forward && !held.form.isWhole())
+    if (const auto sent = local_.find({value, axis, form.blocks, at_->group, Phase::forward}); sent != local_.end())
+      return sent->second;
+  Value*& local = local_[{value, axis, form.blocks, at_->group, at_->phase}];
   if (!local) local = held.whole ? reformed(held.whole, {}, form) : reformed(held.value, held.form, form);
   return local;
+}
+
+/// The value as terms, which an update adds up. What everyone has is as many equal terms.
+Value* Rewriter::asTerm(const Value* value) {
+  const Held& held = held_.at(value);
+  const bool isTerm = held.form == Form::partial(Combine::sum);
+  Value* everyones = isTerm ? held.rest : as(value, {});
+  if (!everyones) return isTerm ? held.value : nullptr;
+  Value* const count = b_.constant(static_cast<double>(members_), value->type().element);
+  Value* const share = count ? b_.value("div", {everyones, count}) : nullptr;
+  return share && isTerm ? b_.value("add", {held.value, share}) : share;
 }
 
 void Rewriter::copyInputs() {
@@ -256,14 +278,12 @@ Status Rewriter::hold(const Operation& operation, std::size_t i, Value* value, V
   return success;
 }
 
-/// Names what was made since position `begin` after the operation that it was made for. Numbers, which values without a
+/// Names what was made since position `begin` after the value that it was made for. Numbers, which values without a
 /// name have, could be names of other values of the old graph.
-void Rewriter::nameSteps(const Operation& operation, std::size_t begin) {
-  const auto& results = operation.results();
-  const Value* first = *std::find_if(results.begin(), results.end(), [](const Value* result) { return result; });
+void Rewriter::nameSteps(const std::string& of, std::size_t begin) {
   for (std::size_t i = begin; i < to_->operations().size(); ++i)
     for (Value* made : to_->operations()[i]->results())
-      if (made) to_->rename(made, first->name() + ".step");
+      if (made) to_->rename(made, of + ".step");
 }
 
 Status Rewriter::copyOperation(const Operation& operation) {
@@ -275,7 +295,8 @@ Status Rewriter::copyOperation(const Operation& operation) {
                                       : termsOf(operation) > 0 ? makeSum(operation, added)
                                                                : makeSame(operation);
   if (results.empty()) return failure;
-  nameSteps(operation, before);
+  const auto& old = operation.results();
+  nameSteps((*std::find_if(old.begin(), old.end(), [](const Value* result) { return result; }))->name(), before);
   for (std::size_t i = 0; i < operation.results().size(); ++i)
     if (operation.result(i) && !hold(operation, i, results[i], i == 0 ? added : nullptr)) return failure;
   // What derives from the old operation derives from the one that makes its first result.
@@ -295,11 +316,12 @@ Status Rewriter::copyOperation(const Operation& operation) {
 Status Rewriter::copyOutputs() {
   for (GraphOutput output : from_.outputs) {
     if (output.value->definer()) annotate(*output.value->definer());
-    const Form form = output.parameter ? to_->team.formOf(*output.parameter) : Form{};
+    const Form form = to_->team.formOf(output);
     const std::string name = output.value->name() + ".own";
     const std::size_t before = to_->operations().size();
-    output.value = as(output.value, form);
+    output.value = form.isPartial() ? asTerm(output.value) : as(output.value, form);
     if (!output.value) return failure;
+    nameSteps(output.value->name(), before);
     if (to_->operations().size() > before) to_->rename(output.value, name);
     to_->outputs.push_back(output);
   }
@@ -320,7 +342,7 @@ std::unique_ptr<Graph> Rewriter::run() {
 std::unique_ptr<Graph> pdc::rewriteForTeam(PassContext& context, const Graph& graph, const std::string& name,
                                            const LoopTable& loops,
                                            const std::unordered_map<const Operation*, Division>& divisions,
-                                           const std::map<const Parameter*, Form>& parameters, std::int64_t members,
-                                           const Graph* training) {
-  return Rewriter(context, graph, name, loops, divisions, parameters, members, training).run();
+                                           const std::map<const Parameter*, Form>& parameters,
+                                           const SplitOptions& options, const Graph* training) {
+  return Rewriter(context, graph, name, loops, divisions, parameters, options, training).run();
 }

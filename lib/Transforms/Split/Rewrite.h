@@ -10,7 +10,7 @@ namespace pdc {
 std::unique_ptr<Graph> rewriteForTeam(PassContext& context, const Graph& graph, const std::string& name,
                                       const LoopTable& loops,
                                       const std::unordered_map<const Operation*, Division>& divisions,
-                                      const std::map<const Parameter*, Form>& parameters, std::int64_t members,
+                                      const std::map<const Parameter*, Form>& parameters, const SplitOptions& options,
                                       const Graph* training = nullptr);
 
 } // namespace pdc

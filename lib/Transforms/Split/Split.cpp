@@ -2,46 +2,66 @@
 
 #include "Split/ChooseClasses.h"
 #include "Split/Rewrite.h"
+#include "Split/SplitTokens.h"
 #include "pdc/Transforms/GraphUtilities.h"
 
 using namespace pdc;
 
+static Expected<Choice> choose(const Graph& graph, const LoopTable& loops, const SplitOptions& options,
+                               Diagnostics& diags) {
+  return options.tokens ? chooseTokens(graph, loops, options.members, diags) : chooseClasses(graph, loops, options);
+}
+
 /// Divisions of an evaluation: each operation that a training computes in its forward, too, is divided as there, so
 /// that stages send the same values; others as the parts of their operands say.
-static std::unordered_map<const Operation*, Division> divisionsOf(const Graph& evaluation, const LoopTable& loops,
-                                                                  const Graph& training, const Choice& choice,
-                                                                  std::int64_t members) {
-  std::unordered_map<const Operation*, Division> divisions =
-      divisionsFor(evaluation, loops, choice.parameters, members);
+static Expected<Choice> choiceFor(const Graph& evaluation, const LoopTable& loops, const Graph& training,
+                                  const Choice& choice, const SplitOptions& options, Diagnostics& diags) {
+  Choice own;
+  if (options.tokens) {
+    Expected<Choice> alone = choose(evaluation, loops, options, diags);
+    if (!alone) return failure;
+    own = std::move(*alone);
+  } else {
+    own.divisions = divisionsFor(evaluation, loops, choice.parameters, options.members);
+  }
+  own.parameters = choice.parameters;
   for (const auto& operation : evaluation.operations()) {
     const Value* same = operation->result() ? training.find(operation->result()->name()) : nullptr;
     if (!same || !same->definer() || &same->definer()->def() != &operation->def()) continue;
-    divisions.erase(operation.get());
+    own.divisions.erase(operation.get());
     if (const auto found = choice.divisions.find(same->definer()); found != choice.divisions.end())
-      divisions.emplace(operation.get(), found->second);
+      own.divisions.emplace(operation.get(), found->second);
   }
-  return divisions;
+  return own;
+}
+
+std::string pdc::suffixOf(const SplitOptions& options) {
+  return (options.tokens ? ".sp" : ".tp") + std::to_string(options.members);
 }
 
 Status pdc::splitOverTeam(PassContext& context, const SplitOptions& options, std::vector<SplitClass>* classes) {
   const Expected<Graph*> main = mainGraph(context);
   if (!main) return failure;
   const LoopTable loops(**main);
-  Choice choice = chooseClasses(**main, loops, options);
-  const std::string suffix = ".tp" + std::to_string(options.members);
-  std::unique_ptr<Graph> member = rewriteForTeam(context, **main, (*main)->name() + suffix, loops, choice.divisions,
-                                                 choice.parameters, options.members);
-  if (!member || !verifySplit(**main, *member, context.diags)) return failure;
+  Expected<Choice> choice = choose(**main, loops, options, context.diags);
+  if (!choice) return failure;
+  const std::string suffix = suffixOf(options);
+  const auto rewrite = [&](const Graph& graph, const LoopTable& of, const Choice& how, const Graph* training) {
+    auto member =
+        rewriteForTeam(context, graph, graph.name() + suffix, of, how.divisions, how.parameters, options, training);
+    return member && verifySplit(graph, *member, context.diags) ? std::move(member) : nullptr;
+  };
   std::vector<std::unique_ptr<Graph>> made;
-  made.push_back(std::move(member));
+  made.push_back(rewrite(**main, loops, *choice, nullptr));
+  if (!made.back()) return failure;
   if (const Graph* evaluation = context.module.findGraph("evaluate")) {
     const LoopTable evaluationLoops(*evaluation);
-    made.push_back(rewriteForTeam(context, *evaluation, evaluation->name() + suffix, evaluationLoops,
-                                  divisionsOf(*evaluation, evaluationLoops, **main, choice, options.members),
-                                  choice.parameters, options.members, made.front().get()));
-    if (!made.back() || !verifySplit(*evaluation, *made.back(), context.diags)) return failure;
+    const Expected<Choice> own = choiceFor(*evaluation, evaluationLoops, **main, *choice, options, context.diags);
+    if (!own) return failure;
+    made.push_back(rewrite(*evaluation, evaluationLoops, *own, made.front().get()));
+    if (!made.back()) return failure;
   }
   for (std::unique_ptr<Graph>& graph : made) context.module.graphs.push_back(std::move(graph));
-  if (classes) *classes = std::move(choice.classes);
+  if (classes) *classes = std::move(choice->classes);
   return success;
 }

@@ -89,6 +89,7 @@ struct ScheduleStage {
   int sweeps = 1;                     ///< of sharded weights: how often they are gathered for an update
   /// Of shards: so many neighbouring replicas have everything together (PyTorch's hybrid sharding); 0: all of them.
   int shardDegree = 0;
+  bool teamSums = false; ///< the members of a team have terms of the gradients, as replicas have
 
   Routing routing() const { return {replicas, route}; }
   bool isSharded() const { return sharding != Sharding::none; }
@@ -98,7 +99,10 @@ struct ScheduleStage {
   int meetIn(ActionKind kind) const {
     return kind == ActionKind::allGather || kind == ActionKind::unshard ? owners() : replicas;
   }
-  /// What sums the gradients of the replicas.
+  /// How many processes have terms of a gradient.
+  int terms() const { return teamSums ? replicas * team : replicas; }
+  bool sums() const { return terms() > 1; }
+  /// What sums them.
   ActionKind sum() const { return isSharded() ? ActionKind::reduceScatter : ActionKind::allReduce; }
   friend bool operator==(const ScheduleStage&, const ScheduleStage&) = default;
 };

@@ -18,7 +18,7 @@ void GradientFlow::prepare(const GradientFlowSetup& setup, const ArenaHost& plac
   const Schedule& schedule = *setup.schedule;
   const std::size_t bytes = setup.stage->bytes.gradients;
   routing_ = schedule.routing(setup.host.stage);
-  contributes_.resize(static_cast<std::size_t>(routing_.replicas()));
+  contributes_.resize(static_cast<std::size_t>(shape().terms()));
   prepareBuckets();
   const std::vector<Piece> reduced = pieces(memory + place.staging);
   auto lane = std::make_shared<ReduceLane>();
@@ -26,7 +26,7 @@ void GradientFlow::prepare(const GradientFlowSetup& setup, const ArenaHost& plac
   for (int i = 0; i < sets.ring; ++i) {
     Set set;
     set.memory = memory + place.gradients + arenaBytes(bytes, static_cast<std::size_t>(i));
-    if (routing_.replicas() > 1)
+    if (shape().sums())
       for (const Piece& piece : reduced)
         set.allReduces.push_back(std::make_unique<AllReduce>(piece.replicas, lane, piece.sharers));
     sets_.push_back(std::move(set));
@@ -39,7 +39,7 @@ void GradientFlow::prepare(const GradientFlowSetup& setup, const ArenaHost& plac
 void GradientFlow::prepareBuckets() {
   const Stage& stage = *setup_.stage;
   // A transport that needs turns has one for a stage's all-reduce, and a recorded phase tells nobody anything.
-  const bool several = routing_.replicas() > 1 && !setup_.posting->transport().ordered() && !device::records();
+  const bool several = shape().sums() && !setup_.posting->transport().ordered() && !device::records();
   std::map<int, Bucket> buckets;
   if (setup_.optimizer->parameters().empty()) buckets[0]; // its all-reduce is one of nothing
   for (const TrainedParameter& parameter : setup_.optimizer->parameters()) {
@@ -66,8 +66,12 @@ void GradientFlow::prepareBuckets() {
 std::vector<GradientFlow::Piece> GradientFlow::pieces(std::byte* staging) {
   const std::size_t most = setup_.floatsOfReduction;
   ReduceGroup all{.self = setup_.host.replica, .channel = allReduceChannel(setup_.host.stage), .staging = staging};
+  const bool ofMembers = shape().teamSums;
   for (int replica = 0; replica < routing_.replicas(); ++replica)
-    all.ranks.push_back(setup_.places->process({setup_.host.stage, replica}, setup_.member));
+    for (int member = ofMembers ? 0 : setup_.member; member < (ofMembers ? setup_.members : setup_.member + 1);
+         ++member)
+      all.ranks.push_back(setup_.places->process({setup_.host.stage, replica}, member));
+  if (ofMembers) all.self = setup_.host.replica * setup_.members + setup_.member;
   if (isSharded()) return shardedPieces(std::move(all));
   std::vector<Piece> pieces;
   for (Bucket& bucket : buckets_) {
@@ -275,9 +279,10 @@ Status GradientFlow::addUses(Set& set, const Action& action) {
 void GradientFlow::postBucket(Set& set, std::int64_t turn) {
   // The gradients of uses elsewhere arrive at any replica, also at one that has no minibatch in the run's last update.
   const bool all = setup_.tied->owns();
-  for (int replica = 0; replica < routing_.replicas(); ++replica)
-    contributes_[static_cast<std::size_t>(replica)] =
-        all || routing_.hasOneOf(firstOf(set.update), endOf(set.update), replica);
+  const int each = shape().teamSums ? setup_.members : 1; // terms of a replica
+  for (int term = 0; term < shape().terms(); ++term)
+    contributes_[static_cast<std::size_t>(term)] =
+        all || routing_.hasOneOf(firstOf(set.update), endOf(set.update), term / each);
   const Bucket& bucket = buckets_[set.posted++];
   for (std::size_t i = 0; i < bucket.reductions; ++i) {
     AllReduce& reduction = *set.allReduces[bucket.firstReduction + i];
@@ -289,7 +294,7 @@ void GradientFlow::postBucket(Set& set, std::int64_t turn) {
 
 Status GradientFlow::allReduce(const Action& action, const StartOrder* order) {
   Set& set = setOf(action.index);
-  if (set.allReduces.empty()) return {}; // no other replica
+  if (set.allReduces.empty()) return {}; // there is one term
   if (set.update != action.index && (action.wait || set.minibatches > 0))
     return {Exit::invalid,
             "action " + toString(action) + " finds the gradients of update " + std::to_string(set.update)};

@@ -1,5 +1,6 @@
 // Gradients of one hosted stage on their way from its backwards to its update: sums over minibatches, over the uses of
-// a parameter, over the replicas, and their norm over all stages.
+// a parameter, over the replicas, and their norm over all stages. Where members of a team have terms of the gradients
+// (ScheduleStage::teamSums), they are summed with the replicas: replica by replica, member by member.
 //
 // A ring of sets holds the gradients of updates that are not made yet. The first minibatch of an update writes its set;
 // kernels overwrite, so later minibatches write a spare set, which is added, first to last.
@@ -129,6 +130,7 @@ public:
 private:
   void prepareBuckets();
   void prepareNorms();
+  const ScheduleStage& shape() const { return setup_.schedule->stages[static_cast<std::size_t>(setup_.host.stage)]; }
   /// What is reduced at a time, and whom the sum of a part is then sent; null: nobody.
   struct Piece {
     std::shared_ptr<const ReduceGroup> replicas, sharers;
@@ -155,7 +157,7 @@ private:
   std::byte* spare_ = nullptr;
   std::byte* sum_ = nullptr;      ///< where weights lie in shards: the sums of the shard
   std::int64_t reduced_ = 0;      ///< the newest update for which the schedule has begun the all-reduce, in this run
-  std::vector<bool> contributes_; ///< by replica: to the all-reduce that is being posted
+  std::vector<bool> contributes_; ///< by term, in the order of replicas and members: to the sum that is being posted
   std::unique_ptr<GradientNorm> norm_;     ///< where the schedule has one
   std::unique_ptr<GradientNorm> teamNorm_; ///< of this stage's gradients alone, where the members have parts of them
   std::int64_t normOf_ = 0;                ///< the update for which it has been awaited

@@ -253,7 +253,7 @@ private:
   }
 
   std::string reduce(const Action& action) {
-    if (stage_.replicas == 1) return "is for replicated stages, this one has a single replica";
+    if (!stage_.sums()) return "is for replicated stages, this one has a single replica";
     std::int64_t& done = action.wait ? reductionsAwaited_ : reductionsPosted_;
     if (action.index != done + 1) return "is out of order, version " + std::to_string(done + 1) + " is next";
     if (action.wait && reductionsPosted_ < action.index) return "waits for what is not started";
@@ -278,7 +278,7 @@ private:
 
   /// Empty if the sum over the replicas is here.
   std::string isReduced(std::int64_t version) const {
-    if (stage_.replicas == 1 || reductionsAwaited_ >= version) return {};
+    if (!stage_.sums() || reductionsAwaited_ >= version) return {};
     return "needs ?" + toString(Action{stage_.sum(), false, host_.stage, -1, version}) + " before it";
   }
 

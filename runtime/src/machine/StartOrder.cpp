@@ -49,7 +49,8 @@ public:
       const ScheduleStage& stage = schedule_.stages[index(action.stage)];
       const std::int64_t own = replicaAt(schedule_, rank_, action.stage);
       const int together = stage.meetIn(action.kind); // told of their first
-      if (together > 1 && own >= 0 && own / together == replicaAt(schedule_, told.rank, action.stage) / together)
+      if ((together > 1 || stage.sums()) && own >= 0 &&
+          own / together == replicaAt(schedule_, told.rank, action.stage) / together)
         starts.push_back({action});
       return;
     }

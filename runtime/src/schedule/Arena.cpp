@@ -35,10 +35,10 @@ GradientSets gradientSets(const Schedule& schedule, int stage) {
   return {.ring = shape.syncDelay + 1, .spare = schedule.mostOfUpdate(stage) > 1};
 }
 
-/// Bytes in which a replica stages what the others have of the part that it owns: at most ceil(1/R) of the sum, or its
-/// shard, of every other replica.
+/// Bytes in which a replica, or each member of one, stages what the others have of the part that it owns: of R at most
+/// ceil(1/R) of the sum, or its shard, of every other one.
 static std::size_t stagingBytes(const ScheduleStage& shape, const ArenaStage& stage) {
-  const auto replicas = static_cast<std::size_t>(shape.replicas);
+  const auto replicas = static_cast<std::size_t>(shape.terms());
   const std::size_t elements = stage.trainedBytes / sizeof(float);
   return stage.shardBytes > 0 ? stage.summedBytes : (elements + replicas - 1) / replicas * sizeof(float);
 }
@@ -102,7 +102,7 @@ private:
     }
     host.handovers = take(stage.bytes.handover, static_cast<std::size_t>(shape.handovers));
     if (!isInShards(stage))
-      host.staging = take(stagingBytes(shape, stage), static_cast<std::size_t>(shape.replicas) - 1);
+      host.staging = take(stagingBytes(shape, stage), static_cast<std::size_t>(shape.terms()) - 1);
     host.dataStaging = take(stage.bytes.dataStaging);
     arena_.hosts.push_back(std::move(host));
   }

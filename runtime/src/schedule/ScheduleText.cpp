@@ -131,6 +131,7 @@ std::string pdcrt::toString(const Schedule& schedule) {
     const ScheduleStage& stage = schedule.stages[s];
     text += "stage" + number(static_cast<std::int64_t>(s)) + " replicas" + number(stage.replicas);
     if (stage.team != 1) text += " team" + number(stage.team);
+    if (stage.teamSums) text += " sums";
     if (stage.isSharded()) text += " shard " + std::string(shardNames[static_cast<int>(stage.sharding)]);
     if (stage.shardDegree != 0) text += " degree" + number(stage.shardDegree);
     if (stage.sweeps != 1) text += " sweeps" + number(stage.sweeps);
@@ -257,6 +258,8 @@ private:
     if (next == "team") {
       if (!count(stage.team)) return false;
       next = word();
+      stage.teamSums = next == "sums" && stage.team > 1;
+      if (stage.teamSums) next = word();
     }
     if (next == "shard") {
       if (!readSharding(stage)) return false;

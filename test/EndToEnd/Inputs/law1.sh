@@ -4,7 +4,7 @@
 # schedule; every tensor must be that of the uncut program (--devices=1) after 20 updates of 4 microbatches. The last CUT runs
 # under all schedules, the others under one. RECOMPUTE=yes: the last one also with stages that compute their forward again.
 # With PDC_TEST_ROUNDS: every cut into 1 to 4 stages under all schedules, and every CUT with recomputation. $FLAGS: further
-# flags of pdc, that change the training. $THREADS: OpenMP threads of every stage. $TEAM: members of the team that FLAGS divides
+# flags of pdc, that change the training. $LOSS: the flag of a network that has logits. $THREADS: OpenMP threads of every stage. $TEAM: members of the team that FLAGS divides
 # each stage over; then the last cut also runs over MPI and TCP, with a process for each member.
 set -euo pipefail
 network=$1
@@ -12,7 +12,7 @@ shift
 rm -rf "$WORK"
 [ "$network" = digits ] || "$PYTHON" "$SOURCE/utils/models/hand_made.py" "$network" "$WORK"
 . "$SOURCE/test/EndToEnd/Inputs/common.sh"
-[ "$network" = digits ] || { model=$WORK/model.onnx loss=; }
+[ "$network" = digits ] || { model=$WORK/model.onnx loss=${LOSS:-}; }
 microbatches=4
 threads=${THREADS:+--threads-per-stage=$THREADS}
 # Schedules that flush; those whose ranks host two stages take an even number of stages.

@@ -1,5 +1,6 @@
-"""team_bytes.py formula PLAN NETWORK MEMBERS | run PLAN LOG: the bytes that plan.json says a member sends to its team per minibatch, all stages
-together, against Megatron-LM's sums counted by hand for the small networks of utils/models, or against what a run has counted."""
+"""team_bytes.py formula PLAN NETWORK MEMBERS | positions PLAN NETWORK MEMBERS | run PLAN LOG: the bytes that plan.json says a member sends to its team per minibatch, all stages
+together, against Megatron-LM's sums counted by hand for the small networks of utils/models, against DeepSpeed-Ulysses' formula where
+members divide positions, or against what a run has counted."""
 import json
 import re
 import sys
@@ -24,6 +25,12 @@ if sys.argv[1] == "formula":
     members = int(sys.argv[4])
     expected = 4 * (2 * summed + gathered) * (members - 1) / members
     print(f"{sys.argv[3]} over {members}: {planned} bytes planned, {expected:g} by the formula: {'equal' if planned == expected else 'NOT equal'}")
+elif sys.argv[1] == "positions":
+    members = int(sys.argv[4])
+    around_attention = 2 * LAYERS * 4 * HIDDEN / members * (members - 1) / members  # forward and backward
+    mean = 1 + (members - 2)  # of the loss: one number to everyone else at most
+    expected = 4 * (around_attention + mean)
+    print(f"{sys.argv[3]} over {members}: {planned} bytes planned, {expected:g} by Ulysses' formula: {'equal' if planned == expected else 'NOT equal'}")
 else:
     lines = re.findall(r"a member sends (\S+) bytes per minibatch, (\S+) planned", open(sys.argv[3]).read())
     sent, said = (sum(int(line[i]) for line in lines) for i in (0, 1))

@@ -16,6 +16,10 @@ for network in gpt2 bert-base llama; do
 done
 
 model=$WORK/gpt2.onnx
+for members in 2 4; do
+  generate positions-$members --devices=$members --split=sp:$members
+  bytes positions "$WORK/positions-$members/plan.json" gpt2 $members
+done
 # run NAME FLAGS…: five minibatches and an evaluation.
 run() {
   generate "$@"
@@ -26,3 +30,4 @@ run() {
 }
 run two-stages --devices=4 --replicas=1,1 --split=tp:2,all --recompute=all
 run uneven --devices=3 --split=tp:3,all
+run positions --devices=4 --replicas=1,1 --split=sp:2

@@ -44,10 +44,12 @@ public:
   void addReplicas(int stage) {
     NcclLane lane;
     lane.name = "replicas of stage " + std::to_string(stage);
+    const bool ofMembers = schedule_.stages[index(stage)].teamSums;
     for (int a = 0; a < replicasOf(schedule_, stage); ++a)
       for (int b = 0; b < replicasOf(schedule_, stage); ++b)
-        for (int step = 0; step < 2 && a != b; ++step)
-          link(lane, {stage, a}, {stage, b}, allReduceChannel(stage) + step);
+        for (int step = 0; step < 2 && (a != b || ofMembers); ++step)
+          (ofMembers ? linkAll(lane, {stage, a}, {stage, b}, allReduceChannel(stage) + step)
+                     : link(lane, {stage, a}, {stage, b}, allReduceChannel(stage) + step));
     if (!lane.links.empty()) add(std::move(lane));
   }
 
@@ -75,6 +77,15 @@ public:
   std::vector<NcclLane> lanes;
 
 private:
+  /// What each member of a replica sends to each of another one, or to the others of its own.
+  void linkAll(NcclLane& lane, Host from, Host to, int channel) {
+    const int members = schedule_.stages[index(from.stage)].team;
+    for (int member = 0; member < members; ++member)
+      for (int receiver = 0; receiver < members; ++receiver)
+        if (from.replica != to.replica || member != receiver)
+          lane.links.push_back({places_.process(from, member), places_.process(to, receiver), channel});
+  }
+
   /// What the members of a replica send to those of another one.
   void link(NcclLane& lane, const Host& from, const Host& to, int channel) const {
     for (int member = 0; member < schedule_.stages[index(from.stage)].team; ++member)

@@ -1,0 +1,299 @@
+// LINK: pdcTransforms pdcOps pdcAnalysis
+// Members that have some of the positions of every sequence compute what the whole graph computes: loss and gradients,
+// in f64. What they send around attention is what DeepSpeed-Ulysses sends (arXiv:2309.14509, section 3.2).
+#include "TransformsTesting.h"
+#include "pdc/Analysis/TeamTimes.h"
+#include "pdc/IR/TeamInterpreter.h"
+#include "pdc/Transforms/Split.h"
+
+#include <algorithm>
+#include <regex>
+
+using namespace pdc;
+using namespace pdc::testing;
+
+namespace {
+
+struct Sizes {
+  std::int64_t batch = 1, positions = 12, heads = 4, groups = 4, size = 2; ///< features of a head
+  bool causal = true, drops = false;
+  std::string loss = "has_ignore_index = true, ignore_index = 1";
+  std::int64_t width() const { return heads * size; }
+};
+
+std::string typed(const std::vector<std::int64_t>& shape) {
+  return "f32" + toString(Shape(shape));
+}
+
+/// A block of a decoder between tied words, with learnt positions and dropout.
+std::string decoder(const Sizes& z) {
+  const std::int64_t b = z.batch, s = z.positions, h = z.width(), kv = z.groups * z.size, up = 2 * h;
+  const std::string x = typed({b, s, h}), rows = typed({b, s});
+  std::string count = "0";
+  for (std::int64_t i = 1; i < s; ++i) count += ", " + std::to_string(i);
+  std::string text = "module @m {\n  param %words : " + typed({10, h}) + "\n  param %table : " + typed({s + 3, h});
+  for (const char* norm : {"first", "second"})
+    for (const char* part : {"scale", "shift"})
+      text += "\n  param %" + std::string(norm) + "." + part + " : " + typed({h});
+  const auto weight = [&](const char* name, std::int64_t from, std::int64_t to) {
+    text +=
+        "\n  param %" + std::string(name) + " : " + typed({from, to}) + "\n  param %" + name + ".bias : " + typed({to});
+  };
+  weight("wq", h, h), weight("wk", h, kv), weight("wv", h, kv), weight("wo", h, h), weight("w1", h, up),
+      weight("w2", up, h);
+  text += "\n  graph @main(%tokens: i64[" + std::to_string(b) + ", " + std::to_string(s) + "], %label: i64[" +
+          std::to_string(b) + ", " + std::to_string(s) + "] label) {\n";
+  const auto add = [&](const std::string& line) { text += "    " + line + "\n"; };
+  const auto norm = [&](const char* to, const char* from, const char* name) {
+    add("%" + std::string(to) + ", %" + to + ".m, %" + to + ".d, _, _ = layer_norm %" + from + ", %" + name +
+        ".scale, %" + name + ".shift {axis = 2} : " + x + ", " + rows + ", " + rows + ", _, _");
+  };
+  const auto linear = [&](const char* to, const char* from, const char* name, std::int64_t width) {
+    add("%" + std::string(to) + " = linear %" + from + ", %" + name + ", %" + name + ".bias : " + typed({b, s, width}));
+  };
+  const auto heads = [&](const char* to, const char* from, std::int64_t n) {
+    add("%" + std::string(to) + ".apart = reshape %" + from + " {shape = " + toString(Shape{b, s, n, z.size}) +
+        "} : " + typed({b, s, n, z.size}));
+    add("%" + std::string(to) + " = transpose %" + to +
+        ".apart {permutation = [0, 2, 1, 3]} : " + typed({b, n, s, z.size}));
+  };
+  add("%word = gather %words, %tokens : " + x);
+  add("%count = constant {value = dense<i64[" + std::to_string(s) + "], [" + count + "]>} : i64[" + std::to_string(s) +
+      "]");
+  add("%position = gather %table, %count : " + typed({s, h}));
+  add("%sum = add %word, %position : " + x);
+  if (z.drops)
+    add("%x, %dropped = dropout %sum {op_number = 3, ratio = 0.25} : " + x + ", u8" + toString(Shape{b, s, h}));
+  else
+    add("%x = tanh %sum : " + x);
+  norm("n", "x", "first");
+  linear("q.rows", "n", "wq", h), linear("k.rows", "n", "wk", kv), linear("v.rows", "n", "wv", kv);
+  heads("q", "q.rows", z.heads), heads("k", "k.rows", z.groups), heads("v", "v.rows", z.groups);
+  const std::string y = typed({b, z.heads, s, z.size}), statistic = typed({b, z.heads, s});
+  const std::string causal = z.causal ? "true" : "false";
+  if (z.drops)
+    add("%y, %largest, %inverse, %mask = dropout_attention %q, %k, %v {causal = " + causal +
+        ", op_number = 5, ratio = 0.25} : " + y + ", " + statistic + ", " + statistic + ", u8" +
+        toString(Shape{b, z.heads, s, s}));
+  else
+    add("%y, %largest, %inverse = dot_product_attention %q, %k, %v {causal = " + causal + "} : " + y + ", " +
+        statistic + ", " + statistic);
+  add("%y.turned = transpose %y {permutation = [0, 2, 1, 3]} : " + typed({b, s, z.heads, z.size}));
+  add("%y.rows = reshape %y.turned {shape = " + toString(Shape{b, s, h}) + "} : " + x);
+  linear("o", "y.rows", "wo", h);
+  add("%middle = add %x, %o : " + x);
+  norm("n2", "middle", "second");
+  linear("up", "n2", "w1", up);
+  add("%active = gelu %up : " + typed({b, s, up}));
+  linear("down", "active", "w2", h);
+  add("%last = add %middle, %down : " + x);
+  add("%logits = linear %last, %words {transposed = true} : " + typed({b, s, 10}));
+  add("%rows = reshape %logits {shape = " + toString(Shape{b * s, 10}) + "} : " + typed({b * s, 10}));
+  add("%labels = reshape %label {shape = [" + std::to_string(b * s) + "]} : i64[" + std::to_string(b * s) + "]");
+  add("%loss, %s = softmax_cross_entropy %rows, %labels" + (z.loss.empty() ? "" : " {" + z.loss + "}") + " : f32[], " +
+      typed({b * s, 2}));
+  return text + "    loss %loss\n  }\n}\n";
+}
+
+std::int64_t countOf(const Graph& graph, const std::string& op) {
+  return std::count_if(graph.operations().begin(), graph.operations().end(),
+                       [&](const auto& operation) { return operation->def().name == op; });
+}
+
+class SplitTokens : public ::testing::Test {
+protected:
+  void make(const std::string& text) {
+    model = std::make_unique<Model>(text);
+    model->run(differentiate);
+    model->run(fuse);
+    model->run(addEvaluation);
+  }
+  Graph& split(const Sizes& sizes, std::int64_t members) {
+    make(decoder(sizes));
+    model->run([&](PassContext& context) {
+      return splitOverTeam(context, {.members = members, .all = false, .tokens = true});
+    });
+    suffix = ".sp" + std::to_string(members);
+    return *model->module->findGraph("main" + suffix);
+  }
+
+  /// The largest relative difference of loss and gradients, norm by norm; of the graphs of `model`, and of members in
+  /// `other` if it is there.
+  double difference(Model* other = nullptr) {
+    double most = 0;
+    for (const char* name : {"main", "evaluate"}) {
+      const Graph& whole = *model->module->findGraph(name);
+      const Graph& member = *(other ? other : model.get())->module->findGraph(name + suffix);
+      const Tensors inputs = randomInputs(whole, 3, 10), parameters = randomParameters(*model->module, 3);
+      const auto expected = interpret(whole, inputs, parameters, Precision::f64, model->diags, 5, 2);
+      const auto actual = interpretTeam(member, inputs, parameters, Precision::f64, model->diags, 5, 2);
+      if (!expected || !actual) return INFINITY;
+      most = std::max(most, std::abs(actual->loss - expected->loss) / std::abs(expected->loss));
+      EXPECT_EQ(actual->gradients.size(), expected->gradients.size());
+      for (const auto& [parameter, gradient] : expected->gradients) {
+        double distance = 0, norm = 0;
+        for (std::int64_t i = 0; i < gradient.elements(); ++i) {
+          distance += std::pow(actual->gradients.at(parameter).asDouble(i) - gradient.asDouble(i), 2);
+          norm += std::pow(gradient.asDouble(i), 2);
+        }
+        // Of a bias of keys, to which softmax is blind, it is 0 but for rounding.
+        if (norm > 1e-20) most = std::max(most, std::sqrt(distance / norm));
+      }
+    }
+    return most;
+  }
+
+  /// Bytes that all-to-alls of a member send.
+  std::int64_t exchanged(const Graph& graph, bool forward) {
+    std::int64_t bytes = 0;
+    for (const auto& operation : graph.operations())
+      if (operation->def().name == "all_to_all" && (operation->phase == Phase::forward) == forward)
+        bytes += bytesSentOverTeam(*operation);
+    return bytes;
+  }
+
+  std::unique_ptr<Model> model;
+  std::string suffix;
+};
+
+} // namespace
+
+TEST_F(SplitTokens, ComputesTheWholeGraph) {
+  for (std::int64_t members : {2, 3, 4})
+    for (std::int64_t batch : {1, 2})
+      for (bool drops : {false, true})
+        for (const auto& [heads, groups, causal] :
+             {std::tuple(12, 12, true), {12, 12, false}, {12, 1, true}, {5, 5, true}, {5, 5, false}, {6, 3, true}})
+          for (const char* loss : {"", "has_ignore_index = true, ignore_index = 1, label_smoothing = 0.25"}) {
+            SCOPED_TRACE(::testing::Message() << members << " members, " << batch << " samples, " << heads << " heads, "
+                                              << groups << " groups, causal " << causal << ", drops " << drops);
+            const Sizes sizes{
+                .batch = batch, .heads = heads, .groups = groups, .causal = causal, .drops = drops, .loss = loss};
+            const Graph& member = split(sizes, members);
+            EXPECT_LE(difference(), 1e-12) << model->messages() << print(member);
+            if (batch > 1) continue;
+            // Every head is somewhere once, or keys and values are everywhere.
+            EXPECT_EQ(countOf(member, "all_to_all"), groups % members == 0 ? 8 : 0) << print(member);
+            model->run(hideCollectives);
+            EXPECT_LE(difference(), 1e-12);
+          }
+}
+
+TEST_F(SplitTokens, SendsWhatUlyssesSends) {
+  std::int64_t before = 0;
+  for (std::int64_t members : {2, 4, 8}) {
+    const Sizes sizes{.positions = 6 * members, .heads = 8, .groups = 8};
+    const Graph& member = split(sizes, members);
+    const std::int64_t formula =
+        4 * sizes.batch * sizes.positions * sizes.width() / members * (members - 1) / members * 4; // 4 bytes each
+    EXPECT_EQ(exchanged(member, true), formula);
+    EXPECT_EQ(exchanged(member, false), formula);
+    // As many positions for each member: less than twice as much for any number of members.
+    if (before > 0) {
+      EXPECT_LT(formula, 2 * before);
+    }
+    before = formula;
+  }
+}
+
+TEST_F(SplitTokens, ParametersAreWholeAndGradientsAreTerms) {
+  const Graph& member = split({}, 2);
+  EXPECT_TRUE(member.team.sums);
+  EXPECT_TRUE(member.team.parts.empty());
+  EXPECT_NE(print(member).find("team 2 sums {"), std::string::npos);
+  // But for the loss and what its gradient is divided by, nothing is summed in a step.
+  EXPECT_EQ(countOf(member, "all_reduce"), 2) << print(member);
+  EXPECT_EQ(countOf(member, "all_gather"), 0);
+  std::string text = print(*model->module);
+  Model read(text);
+  EXPECT_EQ(print(*read.module), text);
+  Model alone(std::regex_replace(text, std::regex(" sums"), ""));
+  EXPECT_EQ(difference(&alone), INFINITY);
+  EXPECT_NE(model->messages().find("members have different values of"), std::string::npos) << model->messages();
+}
+
+TEST_F(SplitTokens, NoticesDropoutByLocalNumber) {
+  Graph& member = split({.drops = true}, 2);
+  EXPECT_LE(difference(), 1e-12);
+  for (const char* op : {"dropout", "dropout_attention"})
+    for (const auto& operation : member.operations())
+      if (operation->def().name == op && operation->attributes.getInt("run") > 0) {
+        const std::int64_t run = operation->attributes.getInt("run");
+        operation->attributes.set("run", std::int64_t{0});
+        EXPECT_GT(difference(), 1e-6) << op;
+        operation->attributes.set("run", run);
+      }
+  EXPECT_LE(difference(), 1e-12);
+}
+
+TEST_F(SplitTokens, NoticesAMeanByLocalCount) {
+  for (const char* loss : {"", "has_ignore_index = true, ignore_index = 1"}) {
+    split({.loss = loss}, 2);
+    EXPECT_LE(difference(), 1e-12);
+    // The gradient of the member's mean is that of the team's.
+    const std::string text = print(*model->module);
+    std::smatch found, seed;
+    // The seed, 1, has a number for a name.
+    const std::regex one(R"(%([0-9]+) = constant \{value = dense<f32\[\], \[1\.0\]>\})"),
+        gradient(R"(softmax_cross_entropy_gradient %([^,]*), %[^\n]*\.own)");
+    ASSERT_TRUE(std::regex_search(text, found, gradient) && std::regex_search(text, seed, one)) << text;
+    std::string changed = text;
+    changed.replace(static_cast<std::size_t>(found.position(1)), static_cast<std::size_t>(found.length(1)),
+                    seed.str(1));
+    Model other(changed);
+    EXPECT_GT(difference(&other), 1e-6);
+  }
+}
+
+TEST_F(SplitTokens, NoticesACausalMaskByLocalPosition) {
+  split({.heads = 5, .groups = 5}, 2);
+  EXPECT_LE(difference(), 1e-12);
+  const std::string text = print(*model->module);
+  const std::regex own(R"(own_part (%\S+) \{axis = 2, members = 2\} : i32\[1, 1, 6, 1\])");
+  ASSERT_TRUE(std::regex_search(text, own)) << text;
+  Model other(std::regex_replace(
+      text, own, "slice $1 {sizes = [1, 1, 6, 1], starts = [0, 0, 0, 0], steps = [1, 1, 1, 1]} : i32[1, 1, 6, 1]"));
+  EXPECT_GT(difference(&other), 1e-6);
+}
+
+TEST_F(SplitTokens, RefusesWhatIsNoSequence) {
+  const auto expectRefused = [&](const std::string& text, const std::string& message) {
+    make(text);
+    PassContext context = model->context();
+    EXPECT_FALSE(splitOverTeam(context, {.members = 2, .all = false, .tokens = true}));
+    EXPECT_NE(model->messages().find(message), std::string::npos) << model->messages();
+  };
+  expectRefused(decoder({.positions = 9}), "input 'tokens', i64[1, 9], has 9 positions, which 2 members cannot divide");
+  expectRefused(R"(module @m {
+  param %w : f32[6, 4]
+  graph @main(%x: f32[4, 6]) {
+    %y = linear %x, %w : f32[4, 4]
+    %loss = reduce_mean %y {axes = [0, 1]} : f32[]
+    loss %loss
+  }
+})",
+                "no input is a sequence");
+}
+
+// Without integers, features at positions are a sequence. What goes from position to position is computed by everyone.
+TEST_F(SplitTokens, DividesFeaturesAtPositions) {
+  make(R"(module @m {
+  param %w : f32[3, 4]
+  param %v : f32[4, 4]
+  graph @main(%x: f32[1, 6, 3]) {
+    %a = linear %x, %w : f32[1, 6, 4]
+    %b = cumsum %a {axis = 1} : f32[1, 6, 4]
+    %c = linear %b, %v : f32[1, 6, 4]
+    %d = mul %c, %a : f32[1, 6, 4]
+    %loss = reduce_mean %d {axes = [0, 1, 2]} : f32[]
+    loss %loss
+  }
+})");
+  for (std::int64_t members : {2, 3}) {
+    model->run([&](PassContext& context) {
+      return splitOverTeam(context, {.members = members, .all = false, .tokens = true});
+    });
+    suffix = ".sp" + std::to_string(members);
+    EXPECT_LE(difference(), 1e-12) << print(*model->module);
+  }
+}
