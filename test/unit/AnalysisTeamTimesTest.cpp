@@ -106,3 +106,19 @@ TEST(TeamTimes, BytesMayTakeTheCore) {
 }
 
 } // namespace
+
+TEST(TeamTimes, TermsOfGradientsAreSummedBeforeTheUpdate) {
+  const auto updateMs = [](const std::string& team) {
+    Model model("module @m {\n  param %w : f32[1000]\n  graph @main(%x: f32[1000]) " + team + R"( {
+    %y = mul %x, %w : f32[1000]
+    %loss = reduce_mean %y {axes = [0], keep_dims = false} : f32[]
+    loss %loss
+    gradient %w = %y
+  }
+})");
+    for (const auto& operation : model.main().operations()) operation->group = 0;
+    return addedTo(model, {.bandwidthBytesPerS = 1e6, .latencyS = 0}).updateMs;
+  };
+  EXPECT_EQ(updateMs("team 4"), 0);
+  EXPECT_NEAR(updateMs("team 4 sums"), 2 * 0.75 * 4, 1e-12); // 4,000 bytes
+}

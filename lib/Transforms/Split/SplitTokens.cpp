@@ -57,15 +57,13 @@ private:
   std::set<std::tuple<const Value*, int, std::int64_t>> brought_; ///< values in other forms that are counted
 };
 
-/// Axis 1 of inputs [batch, positions] of integers, and of labels beside them; without such, of inputs [batch,
-/// positions, features].
+/// Axis 1 of inputs [batch, positions] of integers; without such, of inputs [batch, positions, features].
 Expected<std::vector<std::pair<const Value*, Form>>> TokenSplitter::positions(Diagnostics& diags) const {
   std::vector<std::pair<const Value*, Form>> found;
   const auto take = [&](auto isSequence) -> Status {
     for (const GraphInput& input : graph_.inputs) {
       const Type& type = input.value->type();
-      if (input.kind != InputKind::data && input.kind != InputKind::label) continue;
-      if (type.rank() < 2 || !isSequence(input.kind, type)) continue;
+      if (input.kind != InputKind::data || type.rank() < 2 || !isSequence(type)) continue;
       const std::int64_t size = type.shape[1];
       if (size % members_ != 0)
         return diags.error({.node = "%" + input.value->name()})
@@ -77,12 +75,8 @@ Expected<std::vector<std::pair<const Value*, Form>>> TokenSplitter::positions(Di
     }
     return success;
   };
-  if (!take([](InputKind kind, const Type& type) { return kind == InputKind::data && !isFloat(type.element); }))
-    return failure;
-  if (found.empty() && !take([](InputKind kind, const Type& type) {
-        return kind == InputKind::data && isFloat(type.element) && type.rank() == 3;
-      }))
-    return failure;
+  if (!take([](const Type& type) { return !isFloat(type.element); })) return failure;
+  if (found.empty() && !take([](const Type& type) { return type.rank() == 3; })) return failure;
   if (found.empty())
     return diags.error({.node = "@" + graph_.name()})
                .exit(ExitCode::usage)
