@@ -93,6 +93,8 @@ private:
   }
   int replicas(int stage) const { return schedule_.stages[static_cast<std::size_t>(stage)].replicas; }
 
+  int meet(int stage, ActionKind kind) const { return schedule_.stages[static_cast<std::size_t>(stage)].meetIn(kind); }
+
   /// What an action of the rank's member stands for, with the replica by which its order tells transfers apart.
   std::vector<std::pair<Name, int>> namesOf(int rank, std::int64_t member, const Action& action) const {
     if (isComputation(action.kind))
@@ -103,6 +105,10 @@ private:
                        action.kind == ActionKind::sendVersion || action.kind == ActionKind::sendPart;
     const auto kind = static_cast<std::int64_t>(action.kind) - (sends || isReduction(action.kind) ? 0 : 1);
     const std::int64_t from = sends ? action.stage : action.peer, to = sends ? action.peer : action.stage;
+    if (isReduction(action.kind)) // of the replicas that meet in it
+      return {
+          {Name{kind, from, to, action.index, replicaAt(rank, action.stage) / meet(action.stage, action.kind), member},
+           0}};
     if (!isTied(action.kind)) return {{Name{kind, from, to, action.index, 0, member}, 0}};
     const SharedEdge& edge =
         schedule_.shared[static_cast<std::size_t>(schedule_.sharedBetween(action.stage, action.peer))];
@@ -153,7 +159,7 @@ private:
   int needed(const Name& name) const {
     const auto kind = static_cast<ActionKind>(name[0]);
     if (isComputation(kind)) return members_;
-    return isReduction(kind) ? replicas(static_cast<int>(name[2])) : 2;
+    return isReduction(kind) ? meet(static_cast<int>(name[2]), kind) : 2;
   }
 
   /// Starts what all have posted, and come to, and so ends it.
