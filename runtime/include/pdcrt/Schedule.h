@@ -101,7 +101,8 @@ struct ScheduleStage {
   }
   /// How many processes have terms of a gradient.
   int terms() const { return teamSums ? replicas * team : replicas; }
-  bool sums() const { return terms() > 1; }
+  /// Lists are made before teams are known.
+  bool sums() const { return replicas > 1 || teamSums; }
   /// What sums them.
   ActionKind sum() const { return isSharded() ? ActionKind::reduceScatter : ActionKind::allReduce; }
   friend bool operator==(const ScheduleStage&, const ScheduleStage&) = default;
