@@ -172,6 +172,7 @@ static PlanStage readStage(const JsonNode& json, std::set<std::int64_t>& seenNod
               "reduced_bytes",
               "team_bytes",
               "shard",
+              "shard_degree",
               "all_reduce_core_ms",
               "forward_team_ms",
               "backward_team_ms"});

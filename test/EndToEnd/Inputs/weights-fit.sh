@@ -16,7 +16,7 @@ generate shards $flags --shard=weights
 limit=$((($(arena whole) + 2 * $(arena shards)) / 3))
 cat >"$WORK/cluster.json" <<END
 {"levels": [{"name": "link", "count": 2, "bandwidth_bytes_per_s": 1e9, "latency_s": 1e-5}],
- "device": {"name": "cpu", "memory_bytes": $limit}}
+ "device": {"name": "cpu", "memory_bytes": $limit, "reserved_bytes": 0}}
 END
 for shard in none optimizer; do
   code=0
