@@ -406,9 +406,10 @@ OpDef forwardOp(const std::string& name, std::string summary, bool drops) {
                          .mergeHeads = drops ? nullptr : mergeAttentionHeads},
             .split = splitOfAttention(false),
             .usage = {.addedScores = [](const Operation& op) -> std::optional<AddedScores> {
-              if (!op.operand(3)) return std::nullopt;
-              return AddedScores{.scores = 3, .keys = {1, 2}};
-            }},
+                        if (!op.operand(3) || op.attributes.get<bool>("causal")) return std::nullopt;
+                        return AddedScores{.scores = 3, .keys = {1, 2}};
+                      },
+                      .staysFinite = [](const Operation&) { return true; }},
             .reference = drops ? reference([]<class T>(ReferenceContext& c) { forwardReference<T>(c, true); })
                                : reference([]<class T>(ReferenceContext& c) { forwardReference<T>(c, false); }),
             .examples = examples(drops),

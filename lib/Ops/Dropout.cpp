@@ -138,6 +138,7 @@ PDC_OPS(Dropout) {
                     .divide = [](const Operation& op, const Loops& loops, const Division& division,
                                  const std::vector<Value*>& operands,
                                  Builder& b) { return divideDrawn(op, 1, loops, division, operands, b); }},
+          .usage = {.staysFinite = [](const Operation&) { return true; }},
           .reference = reference([]<class T>(ReferenceContext& c) {
             const double ratio = c.op.attributes.getFloat("ratio");
             const auto number = static_cast<std::uint32_t>(c.op.attributes.getInt("op_number"));

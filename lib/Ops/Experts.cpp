@@ -147,7 +147,7 @@ Loops loopsFor(const Operation& op, const Places& p) {
   return loops;
 }
 
-/// A member that has a part of the experts is told how many there are.
+/// The division tells a member that has a part of the experts how many there are.
 std::vector<Value*> divideFor(const Operation& op, const Loops& loops, const Division& division,
                               const std::vector<Value*>& operands, Builder& b, const Places& p) {
   const Form slots = p.slotRows < 0 ? formOfResult(loops, 0, division)

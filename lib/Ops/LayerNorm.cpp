@@ -241,6 +241,11 @@ OpSplit alongRows(std::vector<std::size_t> operands, std::vector<std::size_t> re
   }};
 }
 
+/// What a row is divided by is not 0.
+bool dividesByMore(const Operation& op) {
+  return op.attributes.get<double>("epsilon") > 0;
+}
+
 std::vector<std::string> examples(bool centred) {
   struct Case {
     const char *x, *axis, *weights, *statistics;
@@ -299,7 +304,7 @@ OpDef layerNormDef() {
       .kernel = {.use = [](const Operation& op) { return kernel(op, "forward", 0); }},
       .rewrites = {.evaluation = evaluation, .raise = raiseLayerNorm, .absorb = absorbAroundNorm},
       .split = alongRows({0, 3}, {0, 1, 2, 3, 4}),
-      .usage = {.initialValues = startsAt(1, {1, 0})},
+      .usage = {.initialValues = startsAt(1, {1, 0}), .staysFinite = dividesByMore},
       .reference = reference([]<class T>(ReferenceContext& c) { layerNormReference<T>(c, true); }),
       .examples = examples(true),
       .facts = {.takesLow = true},
@@ -390,7 +395,7 @@ OpDef rmsNormDef() {
       .kernel = {.use = [](const Operation& op) { return kernel(op, "rmsForward", 0); }},
       .rewrites = {.evaluation = evaluation, .raise = raiseRmsNorm, .absorb = absorbAroundNorm},
       .split = alongRows({0, 2}, {0, 1, 2, 3}),
-      .usage = {.initialValues = startsAt(1, {1})},
+      .usage = {.initialValues = startsAt(1, {1}), .staysFinite = dividesByMore},
       .reference = reference([]<class T>(ReferenceContext& c) { layerNormReference<T>(c, false); }),
       .examples = examples(false),
       .facts = {.takesLow = true},

@@ -335,7 +335,8 @@ OpDef linearDef() {
                 return b.value("linear_int8", operands, {{"alpha", w.alpha}});
               }},
       .split = {.loops = loopsOfForward},
-      .usage = {.initialValues = asLayer([](const Operation& op) { return lastOf(operandType(op, 0)); })},
+      .usage = {.initialValues = asLayer([](const Operation& op) { return lastOf(operandType(op, 0)); }),
+                .staysFinite = [](const Operation&) { return true; }},
       .reference = reference([]<class T>(ReferenceContext& c) {
         const Sizes s = sizesOfForward(c.op);
         const auto x = c.in<T>(0), w = c.in<T>(1);

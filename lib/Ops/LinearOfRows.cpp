@@ -1,4 +1,4 @@
-// A linear layer of which nobody reads some rows: what `skip-padding` makes of `linear` where a mask says which
+// A linear layer of which some rows have no readers: what `skip-padding` makes of `linear` where a mask says which
 // positions of a text are padding.
 #include "Kernels/KernelOptions.h"
 #include "Shared/Define.h"

@@ -210,7 +210,7 @@ Loops loopsOfGradient(const Operation& op) {
   return loops;
 }
 
-/// Of a loss that is divided along its positions.
+/// What a member computes of a loss that is divided along its positions.
 std::vector<Value*> dividePositions(const Operation& op, const Loops& loops, const Division& division,
                                     const std::vector<Value*>& operands, Builder& b) {
   std::vector<Value*> results = sameWith(op, loops, division, operands, {}, b);
@@ -219,7 +219,7 @@ std::vector<Value*> dividePositions(const Operation& op, const Loops& loops, con
   return results[0] ? results : std::vector<Value*>();
 }
 
-/// Of a loss that is divided along its classes, the ops of SoftmaxCrossEntropyParts.
+/// What a member computes of a loss that is divided along its classes: the ops of SoftmaxCrossEntropyParts.
 std::vector<Value*> divideLoss(const Operation& op, const Loops& loops, const Division& division,
                                const std::vector<Value*>& operands, Builder& b) {
   Value* const x = operands[0];
@@ -244,7 +244,8 @@ std::vector<Value*> divideLoss(const Operation& op, const Loops& loops, const Di
   return loss ? loss->results() : std::vector<Value*>();
 }
 
-/// A member that has some classes is told how many there are, one that has some positions how much they count.
+/// The division tells a member that has some classes how many there are, and one that has some positions how much they
+/// count.
 std::vector<Value*> divideGradient(const Operation& op, const Loops& loops, const Division& division,
                                    const std::vector<Value*>& operands, Builder& b) {
   if (formOfResult(loops, 0, division).axis != 1) {

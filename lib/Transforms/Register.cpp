@@ -78,9 +78,9 @@ void pdc::registerTransforms(PassRegistry& registry) {
        .description =
            "Where a mask, an input `[samples, positions]`, hides keys from attention and takes positions out "
            "of what follows, so that the rows of a layer at positions where it is 0 have no readers, `linear` "
-           "becomes `linear_of_rows`. The mask is followed through what exporters make of the mask, element by "
-           "element. Rows of positions that are taken whatever it says, such as the first one, are computed, "
-           "and so are all rows of a sample where the mask is 0 everywhere. Gradients there are 0 already. "
+           "becomes `linear_of_rows`. The pass follows the mask, element by element, through what exporters make of "
+           "it. Rows of positions that are taken whatever it says, such as the first one, are computed, and so "
+           "are all rows of a sample where the mask is 1 nowhere. Gradients there are 0 already. "
            "Runs after `layout`, for CPUs, where products of fewer rows take less time.",
        .options = {{"least", "rows, inputs and outputs of a layer that changes (64)"},
                    {"remarks", "tell how many layers there are"}},

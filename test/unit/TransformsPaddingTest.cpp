@@ -140,4 +140,36 @@ TEST(SkipPadding, SeesThatAMaskIsMoved) {
   expectSame(text, 4);
 }
 
+// With a causal mask, padded queries in front of a text see no key that counts, and hidden ones have equal weights.
+TEST(SkipPadding, LeavesKeysThatSomeQueriesSeeAlone) {
+  std::string text = encoder(1, lowest, all);
+  std::string later = "[";
+  for (int q = 0; q < 8; ++q)
+    for (int k = 0; k < 8; ++k) later += std::string(q + k > 0 ? ", " : "") + (k > q ? lowest : "0.0");
+  const std::string place = "%hidden = where %row, %zero, %low : f32[3, 1, 1, 8]";
+  text.replace(text.find(place), place.size(),
+               "%padded = where %row, %zero, %low : f32[3, 1, 1, 8]\n    %later = constant {value = dense<f32[1, 1, 8, "
+               "8], " +
+                   later +
+                   "]>} : f32[1, 1, 8, 8]\n    %hidden = elementwise %padded, %later {expressions = [\"min(a0, a1)\"]} "
+                   ": f32[3, 1, 8, 8]");
+  expectSame(text, 0);
+  text = encoder(1, lowest, all);
+  const std::string scale = "{scale = 0.7}";
+  text.replace(text.find(scale), scale.size(), "{causal = true, scale = 0.7}");
+  expectSame(text, 0);
+}
+
+// Rows of zeros that are divided by their norm would be NaN, which a product with 0 does not remove.
+TEST(SkipPadding, LeavesRowsThatAreDividedByWhatTheyMake) {
+  const std::string norm = R"(    %products = mul %last, %last : f32[3, 8, 4]
+    %sums = reduce_sum %products {axes = [2], keep_dims = true} : f32[3, 8, 1]
+    %norms = sqrt %sums : f32[3, 8, 1]
+    %units = div %last, %norms : f32[3, 8, 4]
+)";
+  std::string end = ones + norm + mean;
+  end.replace(end.find("mul %last, %column"), 18, "mul %units, %column");
+  expectSame(encoder(1, lowest, end), 2);
+}
+
 } // namespace

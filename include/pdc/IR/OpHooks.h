@@ -147,8 +147,8 @@ struct OpRewrites {
   /// Where an adapter of low rank fits (Hu et al. 2021): the sum of result 0 and of operand `input` times another
   /// matrix is the operation with another weight. Null, or nothing: nowhere.
   std::function<std::optional<AdaptableMatrix>(const Operation&)> adaptable;
-  /// What the operation computes where nobody reads the rows of result 0, all axes but the last, for which `live` has
-  /// 0: zeros there, instead of result 0. Null, or it returns null: the op computes all rows.
+  /// What replaces result 0 where its rows, all axes but the last, have no readers where `live` is 0: zeros there.
+  /// Null, or it returns null: the op computes all rows.
   std::function<Value*(const Operation&, Value* live, Builder&)> ofRows;
   /// How the op would read operand i, a matrix, as integers; nothing: it cannot. Null: of no operand.
   std::function<std::optional<Int8Use>(const Operation&, std::size_t i)> int8Use;
@@ -185,7 +185,7 @@ struct OpSplit {
 };
 
 /// Attention: operand `scores` is added to the scores before their softmax over the last axis, whose elements are
-/// neighbours along axis `axis` of the operands `keys`. So where it is so low that the weight is 0, they are not read.
+/// neighbours along axis `axis` of the operands `keys`. A key whose score is so low that its weight is 0 is not read.
 /// Axis 0 is the batch in all of them.
 struct AddedScores {
   std::size_t scores = 0;
@@ -201,8 +201,10 @@ struct OpUsage {
   /// The number n of things among which the integers of operand i choose: 0 … n-1, rows also from -n on, counted from
   /// the end. 0, or null: they name nothing.
   std::function<std::int64_t(const Operation&, std::size_t i)> choices;
-  /// Null, or nothing: no scores are added.
+  /// Null, or nothing: no scores are added, or the op hides keys by itself, too.
   std::function<std::optional<AddedScores>(const Operation&)> addedScores;
+  /// Whether finite operands make finite results, zeros as well, as long as none overflows. Null: it is not known.
+  std::function<bool(const Operation&)> staysFinite;
 };
 
 /// Asked by all passes: properties of every operation of the op.

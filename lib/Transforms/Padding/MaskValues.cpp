@@ -26,12 +26,13 @@ std::optional<MaskValues::Known> MaskValues::compute(const Value& value) {
   if (&value == &mask_) {
     known.of.resize(elements);
     std::iota(known.of.begin(), known.of.end(), 0);
-    known.atZero = Tensor(value.type());
+    known.atZero = known.atOne = Tensor(value.type());
+    for (std::int64_t i = 0; i < known.atOne.elements(); ++i) known.atOne.set(i, 1);
     return known;
   }
   if (std::optional<Tensor> constant = Builder::constantValue(&value)) {
     known.of.assign(elements, -1);
-    known.atZero = *constant;
+    known.atZero = known.atOne = *constant;
     return known;
   }
   const Operation* operation = value.definer();
@@ -43,13 +44,21 @@ std::optional<MaskValues::Known> MaskValues::compute(const Value& value) {
   const Known* first = of(operation->operand(0));
   if (!first || result != 0) return std::nullopt;
   const std::optional<std::vector<std::int64_t>> places = moved(*operation, {first->of.begin(), first->of.end()});
-  std::vector<const Tensor*> operands;
-  for (const Value* operand : operation->operands()) operands.push_back(operand ? &of(operand)->atZero : nullptr);
-  const std::optional<Tensor> atZero = interpreted(*operation, result, operands);
-  if (!places || !atZero) return std::nullopt;
+  if (!places || !interpretAll(*operation, result, known)) return std::nullopt;
   known.of.assign(places->begin(), places->end());
-  known.atZero = *atZero;
   return known;
+}
+
+/// The elements of a result for both masks; all operands are known.
+bool MaskValues::interpretAll(const Operation& operation, std::size_t result, Known& known) {
+  for (Tensor Known::*mask : {&Known::atZero, &Known::atOne}) {
+    std::vector<const Tensor*> operands;
+    for (const Value* operand : operation.operands()) operands.push_back(operand ? &(of(operand)->*mask) : nullptr);
+    const std::optional<Tensor> tensor = interpreted(operation, result, operands);
+    if (!tensor) return false;
+    known.*mask = *tensor;
+  }
+  return true;
 }
 
 std::optional<std::vector<std::int64_t>> MaskValues::moved(const Operation& operation,
@@ -82,11 +91,9 @@ std::optional<std::vector<std::int64_t>> MaskValues::moved(const Operation& oper
 
 std::optional<MaskValues::Known> MaskValues::elementwise(const Operation& operation, std::size_t result) {
   const Shape& shape = operation.result(result)->type().shape;
-  std::vector<const Tensor*> operands;
-  for (const Value* operand : operation.operands()) operands.push_back(operand ? &of(operand)->atZero : nullptr);
-  const std::optional<Tensor> atZero = interpreted(operation, result, operands);
-  if (!atZero) return std::nullopt;
-  Known known{.of = std::vector<std::int32_t>(static_cast<std::size_t>(atZero->elements()), -1), .atZero = *atZero};
+  Known known;
+  if (!interpretAll(operation, result, known)) return std::nullopt;
+  known.of.assign(static_cast<std::size_t>(known.atZero.elements()), -1);
   for (const Value* operand : operation.operands()) {
     if (!operand) continue;
     const Known& from = *of(operand);

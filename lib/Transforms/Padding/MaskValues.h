@@ -18,7 +18,7 @@ public:
   /// Each element is a function of at most one element of the mask.
   struct Known {
     std::vector<std::int32_t> of; ///< by element: the element of the mask; -1: none
-    Tensor atZero;                ///< the elements where those of the mask are 0
+    Tensor atZero, atOne;         ///< the elements where those of the mask are 0, and where they are 1
   };
   /// Null: it is no such value.
   const Known* of(const Value* value);
@@ -30,6 +30,7 @@ public:
 private:
   std::optional<Known> compute(const Value& value);
   std::optional<Known> elementwise(const Operation& operation, std::size_t result);
+  bool interpretAll(const Operation& operation, std::size_t result, Known& known);
   std::optional<Tensor> interpreted(const Operation& operation, std::size_t result,
                                     const std::vector<const Tensor*>& operands);
 

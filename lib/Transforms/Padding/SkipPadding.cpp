@@ -2,9 +2,9 @@
 //
 // Texts of a minibatch are padded to one length, and a mask, an input of the model, says where. Exporters hide padded
 // keys from attention by scores that are added, and take padded positions out of a mean by products with the mask.
-// Where it follows that nobody reads the rows of a layer's result at padded positions, the layer computes the others
-// only (OpRewrites::ofRows). A sample without any position that counts is computed as a whole: its keys have equal
-// weights.
+// Where it follows that the rows of a layer's result at padded positions have no readers, the layer computes the others
+// only (OpRewrites::ofRows). A sample is computed as a whole where the mask is 1 at none of its positions: all of its
+// keys may be hidden, and then they have equal weights.
 #include "pdc/Transforms/Transforms.h"
 
 #include "Padding/UnreadRows.h"
@@ -63,9 +63,13 @@ Value* liveRows(const MaskedLayers& masked, Builder& b) {
   Value* counts = type.element == ElementType::boolean
                       ? masked.mask
                       : b.value("not_equal", {masked.mask, b.constant(0, type.element)});
-  if (counts) counts = b.value("where", {counts, b.constant(1), b.constant(0)});
-  if (!counts) return nullptr;
-  Value* most = b.value("reduce_max", {counts}, {{"axes", std::vector<std::int64_t>{1}}, {"keep_dims", true}});
+  Value* seen =
+      type.element == ElementType::boolean ? masked.mask : b.value("equal", {masked.mask, b.constant(1, type.element)});
+  Value *const one = b.constant(1), *const zero = b.constant(0);
+  if (counts) counts = b.value("where", {counts, one, zero});
+  if (seen) seen = b.value("where", {seen, one, zero});
+  if (!counts || !seen) return nullptr;
+  Value* most = b.value("reduce_max", {seen}, {{"axes", std::vector<std::int64_t>{1}}, {"keep_dims", true}});
   Value* always = b.constant(Tensor::ofFloats({1, positions}, read));
   return most ? b.value("elementwise", {counts, always, most},
                         {{"expressions", std::vector<std::string>{"select(a2 == 0, 1, max(a0, a1))"}}})

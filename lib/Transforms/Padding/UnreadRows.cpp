@@ -8,8 +8,8 @@
 
 using namespace pdc;
 
-/// Added to a score of f32, it makes its weight 0, whatever the score, if another key of the sample is not hidden.
-static constexpr double hidden = -1e30;
+/// Added to a score of f32, it makes its weight 0, whatever the score, if another key has no less than `seen`.
+static constexpr double hidden = -1e30, seen = -1e29;
 
 bool UnreadRows::of(const Value& value, Axes axes) {
   const auto [known, isNew] = known_.try_emplace({&value, axes}, false);
@@ -36,6 +36,24 @@ static int indexOf(const std::vector<LoopRun>& runs, int axis) {
   return -1;
 }
 
+/// Whether no finite numbers make another one, but by overflow.
+static bool staysFinite(const Expression& e) {
+  static const std::set<std::string> others = {"log", "log1p", "sqrt", "rsqrt", "reciprocal", "pow", "exp", "expm1"};
+  if (others.contains(e.symbol)) return false;
+  if (e.kind == Expression::Kind::binary && e.symbol == "/") {
+    const Expression& by = *e.arguments[1];
+    if (by.kind != Expression::Kind::number || by.number == 0) return false;
+  }
+  return std::ranges::all_of(e.arguments, [](const ExpressionPtr& argument) { return staysFinite(*argument); });
+}
+
+static bool staysFinite(const Operation& operation, std::size_t result) {
+  const OpDef& def = operation.def();
+  if (def.kind == OpKind::elementwise) return staysFinite(*expressionsOf(operation)[result]);
+  if (def.kind == OpKind::view || def.facts.moves) return true;
+  return def.usage.staysFinite && def.usage.staysFinite(operation);
+}
+
 bool UnreadRows::isUnreadBy(const Operation& user, std::size_t operand, Axes axes) {
   if (hidesKeys(user, operand, axes)) return true;
   const Loops loops = loopsOf(user);
@@ -44,6 +62,7 @@ bool UnreadRows::isUnreadBy(const Operation& user, std::size_t operand, Axes axe
   for (std::size_t r = 0; r < user.results().size(); ++r) {
     const Value* result = user.result(r);
     if (!result || isZeroed(user, operand, r, axes)) continue;
+    if (!staysFinite(user, r)) return false;
     const int to = position < 0 ? -1 : axisOf(loops.results[r], position);
     // An axis of one sample is no loop; it stays in front.
     const int samples = samples_ == 1 ? 0 : sample < 0 ? -1 : axisOf(loops.results[r], sample);
@@ -71,7 +90,8 @@ bool UnreadRows::hidesKeys(const Operation& user, std::size_t operand, Axes axes
   for (std::int64_t i = 0; i < scores->type().elements(); ++i) {
     const std::int64_t row = i / ofSample * positions_ + i % positions_;
     const std::int32_t at = known->of[static_cast<std::size_t>(i)];
-    if ((at >= 0 && at != row) || !(known->atZero.asDouble(i) <= hidden)) return false;
+    // Every query sees each key that counts: of hidden keys alone the weights would be equal.
+    if (at != row || !(known->atZero.asDouble(i) <= hidden) || !(known->atOne.asDouble(i) >= seen)) return false;
   }
   return true;
 }

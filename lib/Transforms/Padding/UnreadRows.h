@@ -1,8 +1,9 @@
-// Which rows of a value nobody reads where a mask is 0.
+// Which rows of a value have no readers where a mask is 0.
 //
 // A value has a row for each position of each sample, along two of its axes. A row is not read if all that computes
 // with it makes rows of the same position which are not read either, is multiplied by 0 there, or is attention that
-// gives its key no weight. What takes rows of some positions only, such as the first one of each text, reads these.
+// gives its key no weight. What takes rows of some positions only, such as the first one of each text, reads these. All
+// that computes with a row must stay finite: NaN times 0 is NaN.
 #pragma once
 
 #include "Padding/MaskValues.h"

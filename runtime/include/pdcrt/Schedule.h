@@ -87,7 +87,7 @@ struct ScheduleStage {
   int team = 1;      ///< processes that compute each replica together, its members
   Sharding sharding = Sharding::none; ///< of replicated stages
   int sweeps = 1;                     ///< of sharded weights: how often they are gathered for an update
-  /// Of shards: so many neighbouring replicas have everything together (PyTorch's hybrid sharding); 0: all of them.
+  /// So many neighbouring replicas have all shards together (PyTorch's hybrid sharding); 0: all of the stage's do.
   int shardDegree = 0;
   bool teamSums = false; ///< the members of a team have terms of the gradients, as replicas have
 

@@ -7,7 +7,7 @@
 
 namespace pdcrt {
 
-/// Of `bytes` that a member sends: 1 to 4. A piece of fewer bytes gains less than a message more costs.
+/// The pieces in which a member sends `bytes`: 1 to 4. A piece of fewer bytes gains less than a message more costs.
 constexpr std::int64_t piecesOfSum(std::int64_t bytes) {
   constexpr std::int64_t most = 4, fewestBytes = 128 << 10;
   return std::clamp<std::int64_t>(bytes / fewestBytes, 1, most);

@@ -14,6 +14,9 @@ generate() {
     >"$WORK/$folder.log" 2>&1 || { cat "$WORK/$folder.log" >&2; fail "pdc could not compile $folder $*"; }
 }
 
+# arena FOLDER: the bytes that the plan in $WORK/FOLDER states for its first rank.
+arena() { grep -o '"memory_bytes": [0-9]*' "$WORK/$1/plan.json" | head -1 | grep -o '[0-9]*$'; }
+
 # build FOLDER [TARGET…]: builds the program in $WORK/FOLDER that hosts all ranks, and what else is named; `replay` is the
 # replay from the formulas. The programs of single ranks take as long to link and are those of `pipeline` otherwise.
 build() {

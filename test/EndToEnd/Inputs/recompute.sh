@@ -9,7 +9,7 @@ generate() {
   "$BUILD/bin/pdc" "$WORK/model.onnx" -o "$WORK/$folder" --batch=4 --profile=analytic --loss=softmax-cross-entropy \
     --optimizer=momentum,lr=0.01,momentum=0.9 "$@" >"$WORK/$folder.log" 2>&1 || { cat "$WORK/$folder.log" >&2; fail "pdc $*"; }
 }
-arena() { python3 -c 'import json, sys; print(sum(s["memory_bytes"] for s in json.load(open(sys.argv[1]))["stages"]))' "$WORK/$1/plan.json"; }
+arenas() { python3 -c 'import json, sys; print(sum(s["memory_bytes"] for s in json.load(open(sys.argv[1]))["stages"]))' "$WORK/$1/plan.json"; }
 nodes() { python3 -c 'import json, sys; print([s["nodes"] for s in json.load(open(sys.argv[1]))["stages"]])' "$WORK/keep-$1/plan.json"; }
 for schedule in 1f1b 1f1b-flush; do
   flags=(--schedule=$schedule)
@@ -33,7 +33,7 @@ PYTHON
   done
   python3 "$SOURCE/test/EndToEnd/Inputs/same_tensors.py" "$WORK/weights-keep-$schedule" "$WORK/weights-again-$schedule" &&
     echo "$schedule: the same bits"
-  [ "$(arena again-$schedule)" -lt "$(arena keep-$schedule)" ] && echo "$schedule: less memory"
+  [ "$(arenas again-$schedule)" -lt "$(arenas keep-$schedule)" ] && echo "$schedule: less memory"
 done
 # Other random numbers must be noticed.
 train again-1f1b weights-other --steps 20 --seed 6

@@ -10,7 +10,6 @@ export model
 optimizer=adam,lr=0.001
 clip=--clip-norm=0.5
 flush="--schedule=1f1b-flush --microbatches=6"
-arena() { grep -o '"memory_bytes": [0-9]*' "$WORK/$1/plan.json" | head -1 | grep -o '[0-9]*$'; }
 state() { grep -o '"optimizer_bytes": [0-9]*' "$WORK/$1/plan.json" | head -1 | grep -o '[0-9]*$'; }
 
 for replicas in 2 3; do

@@ -7,7 +7,6 @@ rm -rf "$WORK"
 model=$WORK/blocks.onnx
 optimizer=adam,lr=0.001
 "$PYTHON" "$SOURCE/test/EndToEnd/Inputs/gated_blocks.py" "$model"
-arena() { grep -o '"memory_bytes": [0-9]*' "$WORK/$1/plan.json" | head -1 | grep -o '[0-9]*$'; }
 replicas=$(printf "2%.0s," {1..12})
 flags="--schedule=bfs:12 --replicas=${replicas%,} --microbatches=12"
 

@@ -8,7 +8,6 @@ rm -rf "$WORK"
 model=$WORK/blocks.onnx
 optimizer=adam,lr=0.001
 "$PYTHON" "$SOURCE/test/EndToEnd/Inputs/gated_blocks.py" "$model"
-arena() { grep -o '"memory_bytes": [0-9]*' "$WORK/$1/plan.json" | head -1 | grep -o '[0-9]*$'; }
 # of_units FOLDER REPLICAS FLAGS…: 12 units on each rank.
 of_units() {
   local folder=$1 replicas

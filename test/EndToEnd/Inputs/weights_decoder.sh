@@ -17,7 +17,6 @@ networks.NETWORKS["llama"] = networks.of_text(attention.Llama, sizes, sizes, (4,
 from export import export
 export("llama", sys.argv[2])
 END
-arena() { grep -o '"memory_bytes": [0-9]*' "$WORK/$1/plan.json" | head -1 | grep -o '[0-9]*$'; }
 for replicas in 2 4; do
   for each in 1 8; do
     name=$replicas-$each
