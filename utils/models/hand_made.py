@@ -19,6 +19,7 @@ What each network has that a cut could get wrong:
                 labels are the next tokens
     experts     two mixtures of 4 experts: of the two best for each token of a minibatch, and of the best one for each token of a
                 sample; both drop tokens, and have a loss that balances them
+    padded      an encoder of texts with a mask, which pads most of them, one in front and one wholly; its mean is over what counts
     long        two layers with 1,024 rows per batch of 4: a term of a team's sum that is sent while it is made
 
 The same name gives the same bytes. Needs the onnx package.
@@ -290,11 +291,31 @@ def bytes_model(net):
     return [net.op("MatMul", "logits", [norm("last.norm", x), net.op("Transpose", "classifier", [table], perm=[1, 0])])]
 
 
+def padded(net, width=64):
+    one, none = (net.constant(name, numpy.float32(value)) for name, value in (("one", 1), ("none", 0)))
+    zero, lowest = net.constant("zero", numpy.int64(0)), net.constant("lowest", numpy.finfo(numpy.float32).min)
+    counts = net.op("Not", "counts", [net.op("Equal", "is zero", ["mask", zero])])
+    hidden = net.op("Where", "hidden", [net.op("Unsqueeze", "keys", [counts, net.constant("scores", [1, 2])]), none, lowest])
+    x = net.op("Gather", "embedding", [net.weight("table", WORDS, width), "input"])
+    for i in range(2):
+        q, k, v = (net.op("MatMul", f"block{i}.{part}", [x, net.weight(f"block{i}.{part}.weight", width, width, spread=0.1)]) for part in "qkv")
+        y = net.op("Attention", f"block{i}.attention", [q, k, v, hidden], q_num_heads=2, kv_num_heads=2)
+        x = net.op("Add", f"block{i}.sum1", [x, net.op("MatMul", f"block{i}.project", [y, net.weight(f"block{i}.project.weight", width, width, spread=0.1)])])
+        weights = [net.weight(f"block{i}.scale", width, mean=1, spread=0.1), net.weight(f"block{i}.bias", width, spread=0.1)]
+        y = net.op("LayerNormalization", f"block{i}.norm", [x, *weights], axis=-1)
+        y = net.op("MatMul", f"block{i}.up", [y, net.weight(f"block{i}.up.weight", width, 2 * width, spread=0.1)])
+        y = net.op("MatMul", f"block{i}.down", [net.op("Gelu", f"block{i}.gelu", [y]), net.weight(f"block{i}.down.weight", 2 * width, width, spread=0.1)])
+        x = net.op("Add", f"block{i}.sum2", [x, y])
+    kept = net.op("Unsqueeze", "kept", [net.op("Where", "numbers", [counts, one, none]), net.constant("features", [2])])
+    x = net.op("ReduceMean", "mean", [net.op("Mul", "counted", [x, kept]), net.constant("positions", [1])], keepdims=0)
+    return [net.loss("loss", net.linear("classifier", x, width, CLASSES))]
+
+
 # The place says which random numbers a network has: new ones come last.
 NETWORKS = {"batch-norm": batch_norm, "dropout": dropout, "skips": skips, "tied": tied, "two-losses": two_losses,
             "two-ways": two_ways, "wide": wide, "with-attention": with_attention, "words": words,
             "large-filters": large_filters, "pooled": pooled, "relative": relative, "bytes": bytes_model, "long": long,
-            "experts": experts}
+            "experts": experts, "padded": padded}
 
 
 def main():
@@ -302,16 +323,19 @@ def main():
     net = Network(seed=list(NETWORKS).index(name))
     losses = NETWORKS[name](net)
     batch = SIZE if name == "experts" else "N"
-    tokens = name in ("tied", "words", "relative", "bytes", "experts")
+    tokens = name in ("tied", "words", "relative", "bytes", "experts", "padded")
+    positions = 16 if name == "padded" else TOKENS
     inputs = [helper.make_tensor_value_info("input", TensorProto.INT64 if tokens else TensorProto.FLOAT,
-                                            [batch, TOKENS if tokens else WIDTH]),
+                                            [batch, positions if tokens else WIDTH]),
               helper.make_tensor_value_info("label", TensorProto.INT64, [batch])]
     outputs = [helper.make_tensor_value_info(loss, TensorProto.FLOAT, []) for loss in losses]
     if name == "bytes":
         inputs.pop()
         outputs = [helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["N", TOKENS, BYTES])]
+    if name == "padded":
+        inputs.insert(1, helper.make_tensor_value_info("mask", TensorProto.INT64, ["N", positions]))
     graph = helper.make_graph(net.nodes, name, inputs, outputs, net.weights)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23 if name in ("with-attention", "words", "relative", "bytes") else 14)])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23 if name in ("with-attention", "words", "relative", "bytes", "padded") else 14)])
     model.ir_version = 8
     data = folder / "data"
     data.mkdir(parents=True, exist_ok=True)
@@ -322,11 +346,16 @@ def main():
         numpy.save(data / "input.npy", stream[:-1].reshape(SAMPLES, TOKENS))
         label = stream[1:].reshape(SAMPLES, TOKENS)
     elif tokens:
-        numpy.save(data / "input.npy", (net.rng.integers(8, size=(SAMPLES, TOKENS)) + label[:, None]) % WORDS)
+        numpy.save(data / "input.npy", (net.rng.integers(8, size=(SAMPLES, positions)) + label[:, None]) % WORDS)
     else:
         x = net.rng.standard_normal((SAMPLES, WIDTH)) + numpy.eye(CLASSES, WIDTH)[label]
         numpy.save(data / "input.npy", x.astype(numpy.float32))
     numpy.save(data / "label.npy", label)
+    if name == "padded":
+        lengths = net.rng.integers(2, positions + 1, size=SAMPLES)
+        mask = (numpy.arange(positions) < lengths[:, None]).astype(numpy.int64)
+        mask[0], mask[1] = mask[0, ::-1], 0
+        numpy.save(data / "mask.npy", mask)
 
 
 if __name__ == "__main__":
