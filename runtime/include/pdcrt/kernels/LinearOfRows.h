@@ -10,8 +10,8 @@
 
 namespace pdcrt {
 
-/// y[rows, outputs] = x[rows, inputs] · op(w) (+ b[outputs]) in the rows where live[rows] is not 0, zeros in the others;
-/// everything row-major. No result may overlap an operand. One object serves one stream at a time.
+/// y[rows, outputs] = x[rows, inputs] · op(w) (+ b[outputs]) in the rows where live[rows] is not 0, zeros in the
+/// others; everything row-major. No result may overlap an operand. One object serves one stream at a time.
 class LinearOfRows {
 public:
   struct Options {
