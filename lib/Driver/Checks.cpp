@@ -26,10 +26,6 @@ Status pdc::checkPrecision(const CompileOptions& options, const Graph& main, con
 
 Status pdc::checkTarget(const CompileOptions& options, Diagnostics& diags) {
   const std::string shard = "--shard=" + std::string(nameOf(options.planner.shard));
-  const std::string divided = options.planner.shard == ShardPolicy::weights ? "its weights" : "the optimizer's state";
-  if (options.planner.shard != ShardPolicy::none && options.target == Target::cuda)
-    return diags.error({}).exit(ExitCode::usage).help("leave out " + shard + ", or --target=cuda")
-           << shard << ": on GPUs every replica keeps all of " << divided;
   if (options.planner.shard != ShardPolicy::none && !options.split.isNone())
     return diags.error({}).exit(ExitCode::usage).help("leave out " + shard + ", or --split=" + toText(options.split))
            << shard << ": the optimizer's state of " << options.split.members

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <chrono>
 #include <cmath>
 #include <memory>
 #include <stdexcept>
@@ -196,6 +197,29 @@ TEST(CudaNccl, APeerThatIsGoneEndsTheWait) {
       << said;
 }
 
+TEST(CudaNccl, ARankThatHasEndedWaitsForTheReceivers) {
+  TransferGroup send, receive;
+  NcclRanks ranks(2, twoLanes());
+  const Block value(0, 1), buffer(1);
+  set(send, true, 1, forth, value);
+  set(receive, false, 0, forth, buffer);
+  send.after = receive.after = nullptr;
+  ranks.communicators[0]->post(send);
+  EXPECT_TRUE(ranks.communicators[0]->wait(send));
+  std::thread end([&] { ranks.communicators[0].reset(); });
+  std::this_thread::sleep_for(std::chrono::seconds(4)); // what rank 1 computes
+  ranks.communicators[1]->post(receive);
+  EXPECT_TRUE(ranks.communicators[1]->wait(receive));
+  device::use(1);
+  Stream q = device::openStream();
+  receive.precede(q);
+  EXPECT_TRUE(device::wait(q));
+  device::close(q);
+  end.join();
+  EXPECT_EQ(buffer.value(), 1);
+  EXPECT_FALSE(ranks.transports[1]->aborted());
+}
+
 TEST(CudaNccl, ARankThatStopsEarlyLeavesNothingOnItsDevice) {
   TransferGroup receive;
   const Block buffer(1);
@@ -205,6 +229,7 @@ TEST(CudaNccl, ARankThatStopsEarlyLeavesNothingOnItsDevice) {
     ranks.communicators[1]->post(receive);
     EXPECT_TRUE(ranks.communicators[1]->wait(receive)); // it is in the stream, and rank 0 sends nothing
     EXPECT_GT(stand_in::pending(), 0u);
+    ranks.transports[1]->abort(75);
   }
   EXPECT_EQ(stand_in::pending(), 0u);
 }

@@ -46,9 +46,6 @@ Status checkStage(const Stage& stage, const Schedule& schedule) {
                          "outputs and 16 inputs",
                      "run pdc again");
   const ScheduleStage& shape = schedule.stages[index(stage.index)];
-  if (shape.isSharded() && !device::hostSeesBlocks())
-    return invalid(name(stage) + " runs on a GPU, where every replica makes whole updates; schedule.txt divides them",
-                   "compile with --shard=none");
   if (shape.isSharded() && shape.team > 1)
     return invalid(name(stage) + " is divided over a team of " + std::to_string(shape.team) +
                        ", and schedule.txt divides its updates over " + std::to_string(shape.replicas) +

@@ -168,19 +168,20 @@ public:
   }
 
 protected:
-  /// A rank that has failed leaves receives behind for which nobody sends, and its end waits for the device.
+  /// A rank that has ended waits until others, who may be computing still, have received what it sent them. Of a run
+  /// that has failed, receives may be left for which nobody sends.
   void settle() override {
     std::vector<Event> ends(streams_.size());
     for (std::size_t i = 0; i < ends.size(); ++i) ends[i].record(streams_[i]);
     const double begin = now();
     while (!std::all_of(ends.begin(), ends.end(), [](const Event& end) { return end.passed(); })) {
-      if (now() - begin > secondsToSettle) return closeAll();
+      if (aborted() || now() - begin > secondsToSettle) return closeAll();
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
   }
 
 private:
-  static constexpr double secondsToSettle = 3;
+  static constexpr double secondsToSettle = 600;
   static constexpr std::size_t scratchBytes = 256;
   static constexpr double secondsBetweenLooks = 0.01;
   static constexpr int underWay = 0, issued = 1; ///< Transfer::handle
