@@ -47,7 +47,7 @@ float* at(const std::byte* base, std::size_t offset) {
 }
 
 /// Stage s adds two parameters to what it is given: y = x + w + u, where u has fewer elements. The gradients, too, are
-/// sums of what is in the slot and of the weights.
+/// sums of what is in the slot and of the weights. A state adds up the inputs.
 template <int Index, int Count>
 struct SumStage {
   static constexpr bool first = Index == 0, last = Index == Count - 1;
@@ -70,6 +70,7 @@ struct SumStage {
   static inline const std::vector<ParameterRow> parameters = {
       {largeName.c_str(), Element::f32, {large}, 0, 0, true, 1, 1},
       {smallName.c_str(), Element::f32, {small}, block, 0, true, 1, 1}};
+  static inline const std::vector<StateRow> states = {{"inputs", Element::f32, {large}, 0}};
   static inline const std::vector<GradientRow> gradients = {{0, 0, true}, {1, block, true}};
   static inline const std::vector<DataRow> rows = [] {
     std::vector<DataRow> result;
@@ -93,6 +94,8 @@ struct SumStage {
   }
   static void forward(const Call& c) {
     evaluate(c);
+    const float* const sum[] = {at(c.state, 0), input(c)};
+    device::addUp(*c.stream, at(c.state, 0), sum, large);
     if (last) device::copy(*c.stream, c.frame.slot + lossAt, c.frame.slot + outAt, sizeof(float));
   }
   static void backwardInput(const Call& c) {
@@ -111,7 +114,7 @@ struct SumStage {
       .model = "sums.onnx",
       .modelHash = "0000",
       .bytes = {.weights = weightBytes,
-                .state = 0,
+                .state = block,
                 .gradients = weightBytes,
                 .slot = slotBytes,
                 .handover = 0,
@@ -119,6 +122,7 @@ struct SumStage {
                 .workspace = 0},
       .parameters = parameters,
       .gradients = gradients,
+      .states = states,
       .edges = edges,
       .ports = ports,
       .data = rows,
@@ -173,7 +177,7 @@ Schedule scheduleOf(const ShardCase& c, Sharding sharding) {
 }
 
 struct Trained {
-  std::string weights; ///< of all stages and replicas
+  std::string bits; ///< of the weights, and of the mean states, of all stages and replicas
   std::uint64_t sent = 0;
 };
 
@@ -204,13 +208,15 @@ Trained train(const ShardCase& c, Sharding sharding, bool overNccl, std::uint64_
       return {};
     };
     if (Status status = executor.evaluate(3, data, predicted); !status) return status;
-    return executor.train(12, 12);
+    if (Status status = executor.train(12, 12); !status) return status;
+    return executor.averageState();
   }));
   for (const Status& status : run.statuses) EXPECT_TRUE(status) << status.message();
   Trained trained{.sent = run.bytesSent(Traffic::allReduce)};
   for (std::size_t s = 0; s < c.replicas.size(); ++s)
     for (int replica = 0; replica < c.replicas[s]; ++replica)
-      trained.weights.append(reinterpret_cast<const char*>(run.weights(static_cast<int>(s), replica)), weightBytes);
+      trained.bits.append(reinterpret_cast<const char*>(run.weights(static_cast<int>(s), replica)), weightBytes)
+          .append(reinterpret_cast<const char*>(run.hosted(static_cast<int>(s), replica).state), large * sizeof(float));
   return trained;
 }
 
@@ -228,7 +234,7 @@ TEST_P(CudaShardRun, OfTheOptimizerTrainsTheBitsOfWholeReplicas) {
   const Trained whole = train(GetParam(), Sharding::none, /*overNccl=*/false, 0);
   for (std::uint64_t seed = 0; seed < 10; ++seed) {
     const Trained divided = train(GetParam(), Sharding::optimizer, /*overNccl=*/true, seed);
-    ASSERT_EQ(divided.weights == whole.weights, true) << "seed " << seed;
+    ASSERT_EQ(divided.bits == whole.bits, true) << "seed " << seed;
     EXPECT_GT(divided.sent, 0u);
   }
 }
@@ -244,17 +250,17 @@ INSTANTIATE_TEST_SUITE_P(Schedules, CudaWeightShardRun,
 TEST_P(CudaWeightShardRun, TrainsTheBitsOfWholeReplicas) {
   const Trained whole = train(GetParam(), Sharding::none, /*overNccl=*/false, 0);
   for (std::uint64_t seed = 0; seed < 10; ++seed)
-    ASSERT_EQ(train(GetParam(), Sharding::weights, /*overNccl=*/true, seed).weights == whole.weights, true)
+    ASSERT_EQ(train(GetParam(), Sharding::weights, /*overNccl=*/true, seed).bits == whole.bits, true)
         << "seed " << seed;
 }
 
 // The last stage is gathered once per update, the others twice, and once more for an evaluation; each gradient is
-// summed once.
+// summed once. The mean of the states is a sum and a gathering.
 TEST(CudaWeightShardRunAlone, SendsWhatTheFormulaSays) {
   constexpr std::uint64_t stages = 3, updates = 6, evaluations = 1;
   constexpr auto all = static_cast<std::uint64_t>((large + small) * 4);
   const Trained trained = train({"", "bfs:3", {2, 2, 2}, {0, 0, 0}, 4}, Sharding::weights, /*overNccl=*/true, 1);
-  EXPECT_EQ(trained.sent, (updates * (3 * stages - 1) + evaluations * stages) * all);
+  EXPECT_EQ(trained.sent, (updates * (3 * stages - 1) + evaluations * stages) * all + 2 * stages * large * 4);
 }
 
 } // namespace

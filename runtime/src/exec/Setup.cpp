@@ -374,9 +374,8 @@ Status Executor::withWeights(HostedStage& hosted, const std::function<void(std::
 }
 
 Status Executor::averageState() {
-  std::vector<std::unique_ptr<AllReduce>> reductions;
   std::vector<std::pair<std::byte*, std::size_t>> staging;
-  // These have no turns, so all ranks post them in one order.
+  // These have no turns, so all ranks post them in one order, and each before the steps of the next one.
   std::vector<HostedStage*> byStage;
   for (HostedStage& hosted : hosted_) byStage.push_back(&hosted);
   std::sort(byStage.begin(), byStage.end(),
@@ -400,12 +399,11 @@ Status Executor::averageState() {
     const std::size_t bytes = (floats + replicas - 1) / replicas * sizeof(float) * (replicas - 1);
     staging.emplace_back(device::allocate(bytes), bytes);
     group->staging = staging.back().first;
-    reductions.push_back(std::make_unique<AllReduce>(group, std::make_shared<ReduceLane>()));
-    reductions.back()->prepare(hosted.state);
-    posting_.post(*reductions.back());
+    AllReduce reduction(group, std::make_shared<ReduceLane>());
+    reduction.prepare(hosted.state);
+    posting_.post(reduction);
+    if (Status status = posting_.waitFor(reduction); !status) return status;
   }
-  for (const std::unique_ptr<AllReduce>& reduction : reductions)
-    if (Status status = posting_.waitFor(*reduction); !status) return status;
   for (HostedStage& hosted : hosted_) {
     if (hosted.replicas == 1) continue;
     for (const StateRow& row : hosted.stage->states) {
