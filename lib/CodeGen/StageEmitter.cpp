@@ -118,11 +118,9 @@ private:
     return flags + part;
   }
 
-  /// The last member of any row of a parameter, if a team divides it.
-  std::string rowPart(const Parameter& parameter) const {
-    const pdcrt::Part part = team().storedPart(parameter);
-    return part.isWhole() ? "" : ", /*part=*/" + partText(part);
-  }
+  /// The last member of any row of a tensor, if a team divides it.
+  static std::string rowPart(const pdcrt::Part& part) { return part.isWhole() ? "" : ", /*part=*/" + partText(part); }
+  std::string rowPart(const Parameter& parameter) const { return rowPart(team().storedPart(parameter)); }
   const Team& team() const { return program_.training->team; }
 
   void frontMatter() {
@@ -212,7 +210,9 @@ private:
               "constexpr pdcrt::OutputRow outputs[] = {\n";
       for (const PlacedOutput& o : memory_.outputs)
         out_ << "    {pdcrt::OutputKind::" << (o.kind == OutputKind::loss ? "loss" : "prediction") << ", "
-             << stringLiteral(o.name) << ", " << typeFields(o.value->type()) << ", " << o.offset << "},\n";
+             << stringLiteral(o.name) << ", " << typeFields(o.value->type()) << ", " << o.offset
+             << rowPart(pdc::storedPart(wholeOf(o.value->type(), o.part, team().members), o.part, team().members))
+             << "},\n";
       out_ << "};\n";
     }
     if (!groups().empty()) {

@@ -28,6 +28,7 @@ private:
   Status parseGraph();
   Status parseTeam();
   Status parsePart();
+  Expected<Form> parseSplit(const std::string& what, Type type, bool isPart);
   Status parseInput();
   Status parseOperation();
   Status parseResultNames(std::vector<std::string>& names, std::vector<bool>& present);
@@ -268,6 +269,12 @@ Status Parser::parseOutput() {
     if (!peer) return failure;
     output.peer = *peer;
   }
+  if (output.kind == OutputKind::prediction && atWord("axis")) {
+    const Expected<Form> part =
+        parseSplit("prediction '" + output.value->name() + "'", output.value->type(), /*isPart=*/true);
+    if (!part) return failure;
+    output.part = *part;
+  }
   graph_->outputs.push_back(std::move(output));
   return success;
 }
@@ -285,26 +292,34 @@ Status Parser::parseTeam() {
   return success;
 }
 
-/// %w = axis 1 blocks 3, after "part".
-Status Parser::parsePart() {
+/// axis 1 blocks 3: of `what`, whose type is that of the whole or of a member's part.
+Expected<Form> Parser::parseSplit(const std::string& what, Type type, bool isPart) {
   const Location location = here();
-  const Expected<std::string> name = parseName(Token::Kind::value, "'%' and the name of the parameter");
-  if (!name || !expect('=') || !expectWord("axis")) return failure;
+  if (!expectWord("axis")) return failure;
   const Expected<std::int64_t> axis = parseInteger();
   if (!axis || !expectWord("blocks")) return failure;
   const Expected<std::int64_t> blocks = parseInteger();
   if (!blocks) return failure;
-  const auto parameter = parameters_.find(*name);
-  if (parameter == parameters_.end()) return diags_.error(location) << "'%" << *name << "' is no parameter";
-  const Type& type = parameter->second->type;
-  const bool isThere =
-      *axis >= 0 && *axis < type.rank() && *blocks >= 1 && *blocks <= type.shape[static_cast<std::size_t>(*axis)];
+  const bool hasAxis = *axis >= 0 && *axis < type.rank();
+  if (hasAxis && isPart) type.shape[static_cast<std::size_t>(*axis)] *= graph_->team.members;
+  const bool isThere = hasAxis && *blocks >= 1 && *blocks <= type.shape[static_cast<std::size_t>(*axis)];
   const Form form = isThere ? splitOf(type, static_cast<int>(*axis), *blocks, graph_->team.members) : Form();
   if (!isThere || !canSplit(type, form, graph_->team.members))
-    return diags_.error(location) << "parameter '" << *name << "', " << toString(type)
-                                  << ", cannot be split along axis " << *axis << " in " << *blocks << " blocks of "
-                                  << graph_->team.members << " parts";
-  graph_->team.parts[parameter->second] = form;
+    return diags_.error(location) << what << ", " << toString(type) << ", cannot be split along axis " << *axis
+                                  << " in " << *blocks << " blocks of " << graph_->team.members << " parts";
+  return form;
+}
+
+/// %w = axis 1 blocks 3, after "part".
+Status Parser::parsePart() {
+  const Location location = here();
+  const Expected<std::string> name = parseName(Token::Kind::value, "'%' and the name of the parameter");
+  if (!name || !expect('=')) return failure;
+  const auto parameter = parameters_.find(*name);
+  if (parameter == parameters_.end()) return diags_.error(location) << "'%" << *name << "' is no parameter";
+  const Expected<Form> form = parseSplit("parameter '" + *name + "'", parameter->second->type, /*isPart=*/false);
+  if (!form) return failure;
+  graph_->team.parts[parameter->second] = *form;
   return success;
 }
 

@@ -146,12 +146,18 @@ static std::string inputText(const GraphInput& input) {
   return text;
 }
 
+/// axis 1 blocks 3
+static std::string splitText(const Form& form) {
+  return "axis " + std::to_string(form.axis) + " blocks " + std::to_string(form.blocks);
+}
+
 static std::string outputText(const GraphOutput& output) {
   const std::string value = valueText(output.value);
   switch (output.kind) {
   case OutputKind::result: return "result " + quoted(output.name) + " = " + value;
   case OutputKind::loss: return "loss " + value;
-  case OutputKind::prediction: return "prediction " + value;
+  case OutputKind::prediction:
+    return "prediction " + value + (output.part.isSplit() ? " " + splitText(output.part) : "");
   case OutputKind::gradient: return "gradient " + nameText('%', output.parameter->name) + " = " + value;
   case OutputKind::state: return "state " + nameText('%', output.parameter->name) + " = " + value;
   case OutputKind::sent: break;
@@ -192,8 +198,7 @@ static std::string graphText(const Graph& graph, const std::string& indent) {
   text += " {\n";
   for (const Value* value : graph.parameterValues())
     if (const Form form = graph.team.formOf(*value->parameter()); form.isSplit())
-      text += indent + "  part " + valueText(value) + " = axis " + std::to_string(form.axis) + " blocks " +
-              std::to_string(form.blocks) + "\n";
+      text += indent + "  part " + valueText(value) + " = " + splitText(form) + "\n";
   for (const auto& operation : graph.operations()) text += indent + "  " + operationText(*operation) + "\n";
   for (const GraphOutput& output : graph.outputs) text += indent + "  " + outputText(output) + "\n";
   return text + indent + "}\n";

@@ -31,7 +31,7 @@ Status MemoryPlanner::planEvaluation() {
       const Place place = predictionPlace(root, predictions);
       evaluationPins_.push_back({root, place, ProgramPhase::evaluate});
       plan_.outputs.push_back({OutputKind::prediction, output.name.empty() ? output.value->name() : output.name,
-                               output.value, place.offset});
+                               output.value, place.offset, output.part});
     }
   }
   slotBytes_ = pinnedSlotBytes_ + predictions.end();

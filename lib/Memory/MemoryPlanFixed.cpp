@@ -205,7 +205,8 @@ void MemoryPlanner::placeWhatLeaves() {
       const Place place = slotPlace(root);
       pins_.push_back({root, place, ProgramPhase::forward});
       plan_.outputs.push_back({output.kind == OutputKind::loss ? OutputKind::loss : OutputKind::prediction,
-                               output.name.empty() ? output.value->name() : output.name, output.value, place.offset});
+                               output.name.empty() ? output.value->name() : output.name, output.value, place.offset,
+                               output.part});
       break;
     }
     case OutputKind::gradient: {

@@ -1,11 +1,15 @@
 // LINK: pdcrt
 // Metrics of an evaluation, training.json, and the learning rate by step.
 #include "data/Evaluation.h"
+#include "pdcrt/Part.h"
 #include "pdcrt/Training.h"
 
 #include <cmath>
 #include <cstring>
 #include <gtest/gtest.h>
+#include <random>
+#include <span>
+#include <vector>
 
 using namespace pdcrt;
 
@@ -172,6 +176,90 @@ TEST(Evaluation, TakesProbabilitiesAsTheyAre) {
   EXPECT_NEAR(lossOf(ofLabels), (-std::log(0.75) - 2 * std::log(0.5)) / 3, 1e-12);
   training.metric = "perplexity";
   EXPECT_NEAR(metricOf(ofLabels, training), std::exp((-std::log(0.75) - std::log(0.5)) / 2), 1e-12);
+}
+
+/// What the members of a team that divides predictions add up, together.
+EvaluationSums ofMembers(const Training& training, const OutputRow& whole, const Part& part, const DataRow& label,
+                         const std::vector<float>& values, const std::byte* labels, std::size_t labelBytes,
+                         std::int64_t valid) {
+  OutputRow row = whole;
+  row.shape = localShape(whole.shape, part);
+  row.part = part;
+  EvaluationSums sums;
+  for (int member = 0; member < part.of; ++member) {
+    std::vector<std::byte> slot(label.offset + labelBytes);
+    std::memcpy(slot.data() + label.offset, labels, labelBytes);
+    const auto bytes = static_cast<std::size_t>(row.shape.elements()) * sizeof(float);
+    copyPart(whole.shape, sizeof(float), {}, std::as_bytes(std::span(values)), {part, member},
+             std::span(slot.data(), bytes));
+    addMinibatch(sums, training, row, label, slot.data(), valid, member);
+  }
+  return sums;
+}
+
+TEST(Evaluation, MembersAddUpWhatTheyHaveOfPredictions) {
+  std::mt19937 random(5);
+  struct Case {
+    Shape prediction, label;
+    Part part;
+  };
+  // Positions; positions behind the classes; samples; positions of samples in one axis.
+  for (const Case& c : {Case{{3, 8, 5}, {3, 8}, {.axis = 1, .of = 2, .wholeSize = 8}},
+                        Case{{3, 5, 2, 8}, {3, 2, 8}, {.axis = 3, .of = 4, .wholeSize = 8}},
+                        Case{{4, 6, 5}, {4, 6}, {.axis = 0, .of = 2, .wholeSize = 4}},
+                        Case{{24, 5}, {3, 8}, {.axis = 0, .blocks = 3, .of = 2, .wholeSize = 24}}}) {
+    const OutputRow prediction = {OutputKind::prediction, "y", Element::f32, c.prediction, 0};
+    const DataRow label = {"label", Element::i64, c.label, 4096, true, 5};
+    std::vector<float> scores(static_cast<std::size_t>(c.prediction.elements()));
+    for (float& score : scores) score = std::uniform_real_distribution<float>(-2, 2)(random);
+    std::vector<std::int64_t> labels(static_cast<std::size_t>(c.label.elements()));
+    for (std::int64_t& one : labels) one = std::uniform_int_distribution<std::int64_t>(0, 4)(random);
+    const std::size_t bytes = labels.size() * sizeof(std::int64_t);
+    std::vector<std::byte> slot(4096 + bytes);
+    std::memcpy(slot.data(), scores.data(), scores.size() * sizeof(float));
+    std::memcpy(slot.data() + 4096, labels.data(), bytes);
+    const Training training;
+    for (std::int64_t valid : {c.label.dims[0], c.label.dims[0] - 1}) {
+      EvaluationSums whole;
+      addMinibatch(whole, training, prediction, label, slot.data(), valid);
+      const EvaluationSums sums =
+          ofMembers(training, prediction, c.part, label, scores, slot.data() + 4096, bytes, valid);
+      EXPECT_EQ(sums.samples, whole.samples);
+      EXPECT_EQ(sums.correct, whole.correct);
+      EXPECT_EQ(sums.correctTop5, whole.correctTop5);
+      EXPECT_NEAR(sums.loss, whole.loss, 1e-9);
+      EXPECT_NEAR(sums.surprise, whole.surprise, 1e-9);
+    }
+  }
+  // Numbers against numbers.
+  const OutputRow prediction = {OutputKind::prediction, "y", Element::f32, {2, 6, 3}, 0};
+  const DataRow target = {"target", Element::f32, {2, 6, 3}, 4096, true, 0};
+  std::vector<float> numbers(36), targets(36);
+  for (std::size_t i = 0; i < numbers.size(); ++i)
+    numbers[i] = static_cast<float>(i), targets[i] = static_cast<float>(3 * i % 7);
+  std::vector<std::byte> slot(4096 + 36 * sizeof(float));
+  std::memcpy(slot.data(), numbers.data(), 36 * sizeof(float));
+  std::memcpy(slot.data() + 4096, targets.data(), 36 * sizeof(float));
+  Training training;
+  training.loss = training.metric = "mse";
+  EvaluationSums whole;
+  addMinibatch(whole, training, prediction, target, slot.data(), 1);
+  const EvaluationSums sums = ofMembers(training, prediction, {.axis = 1, .of = 3, .wholeSize = 6}, target, numbers,
+                                        slot.data() + 4096, 36 * sizeof(float), 1);
+  EXPECT_EQ(sums.elements, whole.elements);
+  EXPECT_NEAR(sums.squaredError, whole.squaredError, 1e-9);
+}
+
+TEST(Evaluation, WhatAllMembersHaveCountsOnce) {
+  const OutputRow rows[] = {{OutputKind::prediction, "y", Element::f32, {1, 2}, 0}};
+  const DataRow labels[] = {{"label", Element::i64, {1}, 64, true, 2}};
+  Stage stage{};
+  stage.outputs = rows;
+  stage.data = labels;
+  alignas(64) std::byte slot[128] = {};
+  EvaluationSums sums;
+  for (int member : {0, 1, 2}) addStage(sums, {}, stage, slot, 1, member);
+  EXPECT_EQ(sums.samples, 1);
 }
 
 // ---- training.json ----

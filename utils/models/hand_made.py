@@ -1,4 +1,5 @@
-"""hand_made.py NAME FOLDER: writes FOLDER/model.onnx, a small network with its loss inside (`bytes` has logits), and FOLDER/data, 64 samples for it.
+"""hand_made.py NAME FOLDER [TOKENS]: writes FOLDER/model.onnx, a small network with its loss inside (`bytes` has logits), and FOLDER/data, 64
+samples for it, of so many tokens.
 
 What each network has that a cut could get wrong:
 
@@ -319,7 +320,9 @@ NETWORKS = {"batch-norm": batch_norm, "dropout": dropout, "skips": skips, "tied"
 
 
 def main():
+    global TOKENS
     name, folder = sys.argv[1], pathlib.Path(sys.argv[2])
+    TOKENS = int(sys.argv[3]) if len(sys.argv) > 3 else TOKENS
     net = Network(seed=list(NETWORKS).index(name))
     losses = NETWORKS[name](net)
     batch = SIZE if name == "experts" else "N"

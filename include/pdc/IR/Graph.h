@@ -190,6 +190,7 @@ struct GraphOutput {
   bool perSample = false; ///< of results: the file gives it a dimension that has a name, or no size
   bool inner = false;     ///< of results: no output of the model, but a value that a flag names
   std::string loss = {};  ///< of predictions: what an evaluation makes of it and the labels, as Training::loss
+  Form part = {};         ///< of predictions: what a member of a team has of it
 };
 
 /// A team of devices that run one graph together, on the same minibatch. Types are those of a member's values.
@@ -205,6 +206,7 @@ struct Team {
   /// How an output lies over the members.
   Form formOf(const GraphOutput& output) const {
     if (sums && output.kind == OutputKind::gradient) return Form::partial(Combine::sum);
+    if (output.kind == OutputKind::prediction) return output.part;
     return output.parameter ? formOf(*output.parameter) : Form{};
   }
   /// What a member has of the parameter.

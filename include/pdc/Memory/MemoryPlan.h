@@ -144,6 +144,7 @@ struct PlacedOutput {
   std::string name;
   const Value* value = nullptr;
   std::int64_t offset = 0;
+  Form part = {}; ///< GraphOutput::part
 };
 
 /// What is alive of slot, handover, scratch and workspace: no layout of them takes less.

@@ -2,6 +2,7 @@
 #include "LossFormulas.h"
 
 #include "Logits.h"
+#include "pdcrt/Stage.h"
 
 #include <algorithm>
 
@@ -65,11 +66,6 @@ Value* Formula::classWeights(std::int64_t classes, ElementType element) {
   return builder_.constant(tensor);
 }
 
-/// Classes are on the last axis; of outputs of four dimensions or more on axis 1.
-static std::int64_t classAxis(const Type& type) {
-  return type.rank() == 2 || type.rank() >= 4 ? 1 : type.rank() - 1;
-}
-
 /// The classes of `prediction`, an integer for each position.
 Value* Formula::classLabel(Value& prediction) {
   Shape labels = prediction.type().shape;
@@ -78,7 +74,7 @@ Value* Formula::classLabel(Value& prediction) {
                               << toString(prediction.type()));
     return nullptr;
   }
-  labels.erase(labels.begin() + static_cast<std::ptrdiff_t>(classAxis(prediction.type())));
+  labels.erase(labels.begin() + static_cast<std::ptrdiff_t>(pdcrt::classAxis(prediction.type().rank())));
   return label({ElementType::i64, labels}, "label");
 }
 
@@ -87,7 +83,8 @@ Value* Formula::softmaxCrossEntropy(Value& prediction) {
   Value* logits = &prediction;
   Value* target = classLabel(prediction);
   if (!target) return nullptr;
-  const std::int64_t axis = classAxis(logits->type()), classes = logits->type().shape[static_cast<std::size_t>(axis)];
+  const std::int64_t axis = pdcrt::classAxis(logits->type().rank()),
+                     classes = logits->type().shape[static_cast<std::size_t>(axis)];
   if (axis != 1) {
     const std::int64_t positions = target->type().elements();
     logits = builder_.value("reshape", {logits}, {{"shape", std::vector<std::int64_t>{positions, classes}}});
@@ -113,7 +110,7 @@ Value* Formula::negativeLogLikelihood(Value& probabilities) {
   const Type type = probabilities.type();
   Value* target = classLabel(probabilities);
   if (!target) return nullptr;
-  const auto axis = static_cast<std::size_t>(classAxis(type));
+  const auto axis = static_cast<std::size_t>(pdcrt::classAxis(type.rank()));
   const std::int64_t classes = type.shape[axis];
   for (GraphInput& input : builder_.graph().inputs)
     if (input.value == target) input.classes = classes;
@@ -189,7 +186,7 @@ public:
   Choice(const LossOptions& options, Value& value, const std::string& name, Builder& builder)
       : options_(options), value_(value), name_(name), builder_(builder),
         ofClasses_(options.kind == "softmax-cross-entropy" || options.kind == "nll"),
-        from_(fromLogits(value, ofClasses_ && value.type().rank() >= 2 ? classAxis(value.type()) : -1)) {}
+        from_(fromLogits(value, ofClasses_ && value.type().rank() >= 2 ? pdcrt::classAxis(value.type().rank()) : -1)) {}
 
   Expected<AddedLoss> run();
 

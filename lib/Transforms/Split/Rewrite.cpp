@@ -2,6 +2,7 @@
 
 #include "Split/Sums.h"
 #include "pdc/IR/Builder.h"
+#include "pdcrt/Stage.h"
 
 #include <algorithm>
 #include <tuple>
@@ -34,6 +35,7 @@ private:
   };
 
   void decideForms();
+  Form formOf(const GraphOutput& output) const;
   bool isWholeInTraining(const Value* value) const;
   bool isTermOf(const Value* operand, const Operation& operation) const;
   std::size_t termsOf(const Operation& operation) const;
@@ -131,7 +133,17 @@ void Rewriter::decideForms() {
       if (operation->operand(i) && (terms == 0 || !isTermOf(operation->operand(i), *operation)))
         read(operation->operand(i), division ? formOfOperand(loops, i, *division) : Form{});
   }
-  for (const GraphOutput& output : from_.outputs) read(output.value, to_->team.formOf(output));
+  for (const GraphOutput& output : from_.outputs) read(output.value, formOf(output));
+}
+
+/// How members have an output. Of predictions they have parts where each has all classes of its positions: a metric
+/// adds up what it makes of them.
+Form Rewriter::formOf(const GraphOutput& output) const {
+  if (output.kind != OutputKind::prediction) return to_->team.formOf(output);
+  const Form& form = forms_.at(output.value);
+  const bool hasParts = form.isSplit() && form.padded == 0 && !neededWhole_.contains(output.value) &&
+                        !withRest_.contains(output.value) && form.axis != pdcrt::classAxis(output.value->type().rank());
+  return hasParts ? form : Form{};
 }
 
 void Rewriter::annotate(const Operation& like) {
@@ -316,7 +328,8 @@ Status Rewriter::copyOperation(const Operation& operation) {
 Status Rewriter::copyOutputs() {
   for (GraphOutput output : from_.outputs) {
     if (output.value->definer()) annotate(*output.value->definer());
-    const Form form = to_->team.formOf(output);
+    const Form form = formOf(output);
+    if (output.kind == OutputKind::prediction) output.part = form;
     const std::string name = output.value->name() + ".own";
     const std::size_t before = to_->operations().size();
     output.value = form.isPartial() ? asTerm(output.value) : as(output.value, form);

@@ -78,7 +78,7 @@ Status SplitVerifier::outputs() {
     return wrong() << "the graph has " << whole_.outputs.size() << " outputs, a member " << member_.outputs.size();
   for (std::size_t i = 0; i < whole_.outputs.size(); ++i) {
     const GraphOutput &before = whole_.outputs[i], &after = member_.outputs[i];
-    const Type expected = partOf(before.value->type(), member_.team.formOf(before), member_.team.members);
+    const Type expected = partOf(before.value->type(), member_.team.formOf(after), member_.team.members);
     if (after.kind != before.kind || after.parameter != before.parameter || after.value->type().shape != expected.shape)
       return wrong() << "output " << i << " is '%" << before.value->name() << "', of which a member has "
                      << toString(expected) << ", and not " << toString(after.value->type());

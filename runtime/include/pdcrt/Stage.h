@@ -148,6 +148,11 @@ struct DataRow {
 
 enum class OutputKind : std::uint8_t { loss, prediction };
 
+/// The axis of a prediction of this rank, 1 or more, that has the classes.
+constexpr int classAxis(int rank) {
+  return rank >= 4 ? 1 : rank - 1;
+}
+
 /// What the runtime reads after a forward (loss) or an evaluate (prediction).
 struct OutputRow {
   OutputKind kind;
@@ -155,6 +160,7 @@ struct OutputRow {
   Element element;
   Shape shape;
   std::size_t offset; ///< in the slot
+  Part part = {};     ///< of predictions: what a member of a team has of it
 };
 
 /// A fusion group, the atom of profile and partition. Ids are those of the whole model.

@@ -55,21 +55,48 @@ private:
   std::int64_t samples_ = 1, inner_ = 1;
 };
 
+/// Where the places that a member has of a prediction are in the whole one (Part.h). A place has all classes.
+class WholePlaceOf {
+public:
+  /// `classes`: the axis that is no place's own; -1: there is none.
+  WholePlaceOf(const OutputRow& row, int classes, int member) : part_(row.part), member_(member) {
+    if (part_.isWhole()) return;
+    own_ = row.shape.dims[part_.axis];
+    for (int i = part_.axis + 1; i < row.shape.rank; ++i)
+      if (i != classes) inner_ *= row.shape.dims[i];
+  }
+  std::int64_t operator()(std::int64_t place) const {
+    if (part_.isWhole()) return place;
+    const std::int64_t j = place / inner_ % own_, share = part_.share();
+    const std::int64_t whole = j / share * (part_.wholeSize / part_.blocks) + member_ * share + j % share;
+    return (place / inner_ / own_ * part_.wholeSize + whole) * inner_ + place % inner_;
+  }
+
+private:
+  Part part_;
+  int member_;
+  std::int64_t own_ = 1, inner_ = 1;
+};
+
 /// Predictions of classes against integer labels.
-void addClasses(EvaluationSums& sums, const Training& training, const Shape& shape, const float* scores,
-                const DataRow& label, const std::byte* labels, std::int64_t valid) {
-  const int axis = shape.rank >= 4 ? 1 : shape.rank - 1;
+void addClasses(EvaluationSums& sums, const Training& training, const OutputRow& prediction, const float* scores,
+                const DataRow& label, const std::byte* labels, std::int64_t valid, int member) {
+  const Shape& shape = prediction.shape;
+  const int axis = classAxis(shape.rank);
   const std::int64_t classes = shape.dims[axis];
   std::int64_t inner = 1;
   for (int i = axis + 1; i < shape.rank; ++i) inner *= shape.dims[i];
   // A model that computes its loss itself may have made samples and positions one axis; labels have their samples
   // apart.
   const SampleOf sampleOf(training, label);
+  const WholePlaceOf wholePlaceOf(prediction, axis, member);
   const std::int64_t positions = shape.elements() / classes;
-  if (positions != label.shape.elements()) return; // which label belongs to which position is not known
+  // Otherwise it is not known which label belongs to which position.
+  if (positions * prediction.part.of != label.shape.elements()) return;
   for (std::int64_t place = 0; place < positions; ++place) {
-    if (sampleOf(place) >= valid) continue;
-    const std::int64_t correct = labelAt(label, labels, place);
+    const std::int64_t labelled = wholePlaceOf(place);
+    if (sampleOf(labelled) >= valid) continue;
+    const std::int64_t correct = labelAt(label, labels, labelled);
     if (correct == training.ignoreIndex || correct < 0 || correct >= classes) continue;
     const float* first = scores + place / inner * classes * inner + place % inner;
     const double own = first[correct * inner];
@@ -112,12 +139,12 @@ void EvaluationSums::add(const EvaluationSums& other) {
 }
 
 void addStage(EvaluationSums& sums, const Training& training, const Stage& stage, const std::byte* slot,
-              std::int64_t valid) {
+              std::int64_t valid, int member) {
   const OutputRow* prediction = nullptr;
   const DataRow* label = nullptr;
   const std::string output = outputOfMetric(training.metric);
   for (const OutputRow& row : stage.outputs) {
-    if (row.kind != OutputKind::prediction) continue;
+    if (row.kind != OutputKind::prediction || (row.part.isWhole() && member > 0)) continue;
     if (!output.empty() && row.name == output && row.shape.elements() == 1) {
       if (valid < training.batch) continue;
       sums.output += *reinterpret_cast<const float*>(slot + row.offset);
@@ -128,25 +155,27 @@ void addStage(EvaluationSums& sums, const Training& training, const Stage& stage
   }
   for (const DataRow& row : stage.data)
     if (row.label && !label) label = &row;
-  if (prediction && label) addMinibatch(sums, training, *prediction, *label, slot, valid);
+  if (prediction && label) addMinibatch(sums, training, *prediction, *label, slot, valid, member);
 }
 
 void addMinibatch(EvaluationSums& sums, const Training& training, const OutputRow& prediction, const DataRow& label,
-                  const std::byte* slot, std::int64_t valid) {
+                  const std::byte* slot, std::int64_t valid, int member) {
   const auto* scores = reinterpret_cast<const float*>(slot + prediction.offset);
   const std::byte* labels = slot + label.offset;
   if (label.element == Element::i64 || label.element == Element::i32) {
-    addClasses(sums, training, prediction.shape, scores, label, labels, valid);
+    addClasses(sums, training, prediction, scores, label, labels, valid, member);
     return;
   }
   const auto* targets = reinterpret_cast<const float*>(labels);
   const SampleOf sampleOf(training, label);
-  if (prediction.shape.elements() != label.shape.elements()) return;
+  const WholePlaceOf wholePlaceOf(prediction, /*classes=*/-1, member);
+  if (prediction.shape.elements() * prediction.part.of != label.shape.elements()) return;
   std::int64_t count = 0;
-  for (std::int64_t i = 0; i < label.shape.elements(); ++i) {
-    if (sampleOf(i) >= valid) continue;
+  for (std::int64_t i = 0; i < prediction.shape.elements(); ++i) {
+    const std::int64_t labelled = wholePlaceOf(i);
+    if (sampleOf(labelled) >= valid) continue;
     ++count;
-    const double x = scores[i], t = targets[i], error = (x - t) * (x - t);
+    const double x = scores[i], t = targets[labelled], error = (x - t) * (x - t);
     sums.squaredError += error;
     sums.loss += lossOfNumber(training, x, t);
     sums.correct += (x > (training.loss == "bce" ? 0.5 : 0)) == (t > 0.5);

@@ -23,16 +23,16 @@ struct EvaluationSums {
   void add(const EvaluationSums& other);
 };
 
-/// Adds the first `valid` samples of a minibatch. `prediction` has the classes on its last axis (on axis 1 if it has
-/// four or more), labels are integers; or both have one shape, for mse and bce.
+/// Adds the first `valid` samples of a minibatch, or what `member` of a team has of them. `prediction` has classes on
+/// its classAxis(), labels are integers; or both have one shape, for mse and bce. Labels are whole.
 void addMinibatch(EvaluationSums& sums, const Training& training, const OutputRow& prediction, const DataRow& label,
-                  const std::byte* slot, std::int64_t valid);
+                  const std::byte* slot, std::int64_t valid, int member = 0);
 
 /// Adds what a stage has in `slot` after the evaluation of a minibatch of which the first `valid` samples count: its
 /// prediction against its labels, and the scalar that is the metric, which knows no single samples and so counts in
-/// whole minibatches only.
+/// whole minibatches only. What all members of a team have, member 0 adds.
 void addStage(EvaluationSums& sums, const Training& training, const Stage& stage, const std::byte* slot,
-              std::int64_t valid);
+              std::int64_t valid, int member = 0);
 
 /// Whether anything counted.
 Status checkSums(const EvaluationSums& sums, const Training& training);

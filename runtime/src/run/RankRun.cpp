@@ -282,7 +282,7 @@ Status RankRun::evaluate(bool last) {
   Executor::Predicted predicted = [&](const HostedStage& hosted, std::int64_t minibatch,
                                       const std::byte* slot) -> Status {
     const std::int64_t valid = std::min(batch, evaluationSamples_ - minibatch * batch);
-    if (tells()) addStage(sums, files_.training, *hosted.stage, slot, valid);
+    addStage(sums, files_.training, *hosted.stage, slot, valid, place_.member);
     return {};
   };
   const std::int64_t minibatches = (evaluationSamples_ + batch - 1) / batch;
