@@ -4,12 +4,17 @@
 //
 // In a forward nothing is independent of a sum. There what makes its terms may make them in parts, each of which is
 // sent while the next one is made.
+//
+// While tokens are on their way to experts and back, a member computes what other branches make of them, such as an
+// expert that all tokens share.
+#include "Split/ChooseClasses.h"
 #include "pdc/IR/OpDef.h"
 #include "pdc/Transforms/GraphUtilities.h"
 #include "pdc/Transforms/Split.h"
 #include "pdcrt/SumPieces.h"
 
 #include <algorithm>
+#include <functional>
 #include <unordered_set>
 
 using namespace pdc;
@@ -128,6 +133,111 @@ void finishLate(Graph& graph) {
   graph.reorder(order);
 }
 
+/// The operations of a phase that neither lead to a start nor depend on its finish, as many as take the time of what is
+/// sent: moved between the two.
+class Between {
+public:
+  Between(const Graph& graph, const Operation& start)
+      : start_(start), finish_(*start.result()->users().front()), members_(graph.team.members) {
+    for (const auto& operation : graph.operations()) operations_.push_back(operation.get());
+    begin_ = std::find(operations_.begin(), operations_.end(), &start) - operations_.begin();
+    end_ = std::find(operations_.begin(), operations_.end(), &finish_) - operations_.begin();
+    const double sent =
+        static_cast<double>(start.operand(0)->type().bytes() * (members_ - 1)) / static_cast<double>(members_);
+    left_ = sent * leastFlopsPerByte;
+  }
+
+  /// The operations in another order.
+  std::vector<Operation*> run() {
+    takeLater();
+    takeEarlier();
+    std::vector<Operation*> order;
+    for (std::ptrdiff_t i = 0; i < std::ssize(operations_); ++i) {
+      Operation* const operation = operations_[static_cast<std::size_t>(i)];
+      if (operation == &finish_)
+        for (Operation* between : operations_)
+          if (taken_.contains(between)) order.push_back(between);
+      if (!taken_.contains(operation)) order.push_back(operation);
+    }
+    return order;
+  }
+
+private:
+  using Set = std::unordered_set<const Operation*>;
+
+  bool mayMove(const Operation& operation) const {
+    return operation.phase == start_.phase && operation.def().kind != OpKind::collective;
+  }
+  /// Whether it takes time: a product.
+  static bool isLong(const Operation& operation) {
+    constexpr double most = 16; // of an element by itself
+    const Value* made = operation.result(0);
+    return made && costOf(operation).flops > most * static_cast<double>(made->type().elements());
+  }
+  void take(const Operation& operation) {
+    if (taken_.insert(&operation).second) left_ -= costOf(operation).flops;
+  }
+
+  /// Of what follows, products that read nothing that is made behind the start, and what leads to them.
+  void takeLater() {
+    Set behind(operations_.begin() + begin_, operations_.begin() + end_ + 1), movable;
+    const std::function<void(const Operation&)> takeWithOperands = [&](const Operation& operation) {
+      for (const Value* operand : operation.operands())
+        if (operand && operand->definer() && movable.contains(operand->definer()))
+          takeWithOperands(*operand->definer());
+      take(operation);
+    };
+    for (auto at = operations_.begin() + end_ + 1; at != operations_.end() && left_ > 0; ++at) {
+      const auto isBehind = [&](const Value* operand) {
+        return operand && operand->definer() && behind.contains(operand->definer());
+      };
+      const auto& operands = (*at)->operands();
+      const bool may = mayMove(**at) && std::none_of(operands.begin(), operands.end(), isBehind);
+      (may ? movable : behind).insert(*at);
+      if (may && isLong(**at)) takeWithOperands(**at);
+    }
+  }
+
+  /// Of what comes before, products that nothing reads up to the finish, and what follows from them.
+  void takeEarlier() {
+    Set before(operations_.begin() + begin_, operations_.begin() + end_ + 1), movable;
+    const std::function<void(const Operation&)> takeWithUsers = [&](const Operation& operation) {
+      for (const Value* result : operation.results())
+        for (const Operation* user : result ? result->users() : std::vector<Operation*>())
+          if (movable.contains(user)) takeWithUsers(*user);
+      take(operation);
+    };
+    for (std::ptrdiff_t i = begin_ - 1; i >= 0 && left_ > 0; --i) {
+      const Operation& operation = *operations_[static_cast<std::size_t>(i)];
+      bool may = mayMove(operation);
+      for (const Value* result : operation.results())
+        may = may && (!result || std::none_of(result->users().begin(), result->users().end(),
+                                              [&](const Operation* user) { return before.contains(user); }));
+      (may ? movable : before).insert(&operation);
+      if (may && isLong(operation)) takeWithUsers(operation);
+    }
+  }
+
+  const Operation &start_, &finish_;
+  const std::int64_t members_;
+  std::vector<Operation*> operations_;
+  std::ptrdiff_t begin_ = 0, end_ = 0;
+  double left_ = 0; ///< floating-point operations in the time of what is sent
+  Set taken_;
+};
+
+/// Where members divide experts: moves other branches between the start and the finish of what brings tokens to them
+/// and back.
+void putBranchesBetween(Graph& graph) {
+  if (!graph.team.sums || graph.team.parts.empty()) return;
+  std::vector<const Operation*> starts;
+  for (const auto& operation : graph.operations())
+    if (isStart(*operation) && operation->def().split.forms(*operation).from.isSplit() &&
+        operation->phase != Phase::weightGradient)
+      starts.push_back(operation.get());
+  for (const Operation* start : starts) graph.reorder(Between(graph, *start).run());
+}
+
 /// In how many parts of equally many rows a value is made that two members sum; 1: as a whole.
 std::int64_t partsFor(const Type& value) {
   constexpr std::int64_t fewestRows = 128; // a part of fewer is multiplied more slowly
@@ -163,6 +273,7 @@ Status pdc::hideCollectives(PassContext& context) {
       if (!operation->def().split.start.empty()) wholes.push_back(operation.get());
     for (Operation* whole : wholes)
       if (!divideInHalves(*graph, *whole, context)) return failure;
+    putBranchesBetween(*graph);
     putGradientsBehindStarts(*graph);
     finishLate(*graph);
     if (inParts) sendInParts(*graph);

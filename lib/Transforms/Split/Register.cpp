@@ -13,7 +13,8 @@ static Status split(PassContext& context) {
       options.all = true;
       continue;
     }
-    options.tokens |= name == "sp";
+    options.tokens |= name == "sp" || name == "ep";
+    options.experts |= name == "ep";
     const char* end = value.data() + value.size();
     const auto [at, problem] = std::from_chars(value.data(), end, options.members);
     if (problem != std::errc() || at != end || options.members < 2 || options.members > mostMembers)
@@ -33,9 +34,12 @@ void pdc::registerSplitPasses(PassRegistry& registry) {
            "attention, the hidden units of an MLP, the channels between two convolutions. Everything else is "
            "computed by every member. Collectives stand where forms of values do not agree. Groups, phases, "
            "origins and names stay; a member's part of a value that is put together is called `%x.own`. With `sp`, "
-           "members have positions of sequences and whole weights, and attention is divided along its heads.",
+           "members have positions of sequences and whole weights, and attention is divided along its heads. With "
+           "`ep`, "
+           "they have samples, and weights of experts are divided along the experts.",
        .options = {{"tp", "how many members (2)"},
                    {"sp", "how many members, which divide the positions of sequences instead of weights"},
+                   {"ep", "how many members, which divide samples, and the experts of the weights that have some"},
                    {"all", "divide every axis of a parameter, whether it pays or not"}},
        .run = split});
   registry.add({.argument = "hide-collectives",
