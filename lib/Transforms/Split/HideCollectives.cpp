@@ -14,7 +14,9 @@
 #include "pdcrt/SumPieces.h"
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
+#include <unordered_map>
 #include <unordered_set>
 
 using namespace pdc;
@@ -133,27 +135,34 @@ void finishLate(Graph& graph) {
   graph.reorder(order);
 }
 
-/// The operations of a phase that neither lead to a start nor depend on its finish, as many as take the time of what is
-/// sent: moved between the two.
+/// The operations of a phase that neither lead to a start nor depend on its finish: moved between the two, products
+/// that take so much computation together and what they need.
 class Between {
 public:
-  Between(const Graph& graph, const Operation& start)
-      : start_(start), finish_(*start.result()->users().front()), members_(graph.team.members) {
+  using Set = std::unordered_set<const Operation*>;
+
+  /// `placed` stay where they are.
+  Between(const Graph& graph, const Operation& start, const Set& placed, double flops)
+      : start_(start), finish_(*start.result()->users().front()), placed_(placed), left_(flops) {
     for (const auto& operation : graph.operations()) operations_.push_back(operation.get());
     begin_ = std::find(operations_.begin(), operations_.end(), &start) - operations_.begin();
     end_ = std::find(operations_.begin(), operations_.end(), &finish_) - operations_.begin();
-    const double sent =
-        static_cast<double>(start.operand(0)->type().bytes() * (members_ - 1)) / static_cast<double>(members_);
-    left_ = sent * leastFlopsPerByte;
+    takeLater();
+    takeEarlier();
+  }
+
+  const Set& taken() const { return taken_; }
+  /// Whether it takes time: a product.
+  static bool isLong(const Operation& operation) {
+    constexpr double most = 16; // of an element by itself
+    const Value* made = operation.result(0);
+    return made && costOf(operation).flops > most * static_cast<double>(made->type().elements());
   }
 
   /// The operations in another order.
-  std::vector<Operation*> run() {
-    takeLater();
-    takeEarlier();
+  std::vector<Operation*> order() const {
     std::vector<Operation*> order;
-    for (std::ptrdiff_t i = 0; i < std::ssize(operations_); ++i) {
-      Operation* const operation = operations_[static_cast<std::size_t>(i)];
+    for (Operation* operation : operations_) {
       if (operation == &finish_)
         for (Operation* between : operations_)
           if (taken_.contains(between)) order.push_back(between);
@@ -163,16 +172,13 @@ public:
   }
 
 private:
-  using Set = std::unordered_set<const Operation*>;
-
   bool mayMove(const Operation& operation) const {
-    return operation.phase == start_.phase && operation.def().kind != OpKind::collective;
+    return operation.phase == start_.phase && operation.def().kind != OpKind::collective &&
+           !placed_.contains(&operation);
   }
-  /// Whether it takes time: a product.
-  static bool isLong(const Operation& operation) {
-    constexpr double most = 16; // of an element by itself
-    const Value* made = operation.result(0);
-    return made && costOf(operation).flops > most * static_cast<double>(made->type().elements());
+  /// Whether it is taken for itself: at least a half of it is what is left to take.
+  bool isWanted(const Operation& operation) const {
+    return isLong(operation) && left_ > 0 && costOf(operation).flops <= 2 * left_;
   }
   void take(const Operation& operation) {
     if (taken_.insert(&operation).second) left_ -= costOf(operation).flops;
@@ -187,14 +193,14 @@ private:
           takeWithOperands(*operand->definer());
       take(operation);
     };
-    for (auto at = operations_.begin() + end_ + 1; at != operations_.end() && left_ > 0; ++at) {
+    for (auto at = operations_.begin() + end_ + 1; at != operations_.end(); ++at) {
       const auto isBehind = [&](const Value* operand) {
         return operand && operand->definer() && behind.contains(operand->definer());
       };
       const auto& operands = (*at)->operands();
       const bool may = mayMove(**at) && std::none_of(operands.begin(), operands.end(), isBehind);
       (may ? movable : behind).insert(*at);
-      if (may && isLong(**at)) takeWithOperands(**at);
+      if (may && isWanted(**at)) takeWithOperands(**at);
     }
   }
 
@@ -207,35 +213,52 @@ private:
           if (movable.contains(user)) takeWithUsers(*user);
       take(operation);
     };
-    for (std::ptrdiff_t i = begin_ - 1; i >= 0 && left_ > 0; --i) {
+    for (std::ptrdiff_t i = begin_ - 1; i >= 0; --i) {
       const Operation& operation = *operations_[static_cast<std::size_t>(i)];
       bool may = mayMove(operation);
       for (const Value* result : operation.results())
         may = may && (!result || std::none_of(result->users().begin(), result->users().end(),
                                               [&](const Operation* user) { return before.contains(user); }));
       (may ? movable : before).insert(&operation);
-      if (may && isLong(operation)) takeWithUsers(operation);
+      if (may && isWanted(operation)) takeWithUsers(operation);
     }
   }
 
   const Operation &start_, &finish_;
-  const std::int64_t members_;
+  const Set& placed_;
   std::vector<Operation*> operations_;
   std::ptrdiff_t begin_ = 0, end_ = 0;
-  double left_ = 0; ///< floating-point operations in the time of what is sent
+  double left_ = 0; ///< floating-point operations to be moved
   Set taken_;
 };
 
-/// Where members divide experts: moves other branches between the start and the finish of what brings tokens to them
-/// and back.
+/// Where members divide experts: moves other branches between starts and finishes of what brings tokens to them and
+/// back. What may go between several is dealt to them by their bytes, so that all hide as much whatever a byte takes.
 void putBranchesBetween(Graph& graph) {
   if (!graph.team.sums || graph.team.parts.empty()) return;
+  constexpr double most = 16 * leastFlopsPerByte; // what lies between a start and its finish needs memory
   std::vector<const Operation*> starts;
-  for (const auto& operation : graph.operations())
-    if (isStart(*operation) && operation->def().split.forms(*operation).from.isSplit() &&
-        operation->phase != Phase::weightGradient)
-      starts.push_back(operation.get());
-  for (const Operation* start : starts) graph.reorder(Between(graph, *start).run());
+  std::unordered_map<const Operation*, Between::Set> fitting;
+  std::unordered_map<const Operation*, double> bytesAround; // of all starts that a product fits behind
+  const auto bytesOf = [](const Operation& start) { return static_cast<double>(start.operand(0)->type().bytes()); };
+  for (const auto& operation : graph.operations()) {
+    if (!isStart(*operation) || !operation->def().split.forms(*operation).from.isSplit() ||
+        operation->phase == Phase::weightGradient)
+      continue;
+    starts.push_back(operation.get());
+    fitting[operation.get()] = Between(graph, *operation, {}, INFINITY).taken();
+    for (const Operation* each : fitting[operation.get()]) bytesAround[each] += bytesOf(*operation);
+  }
+  Between::Set placed;
+  for (const Operation* start : starts) {
+    double flops = 0;
+    for (const Operation* each : fitting[start])
+      if (Between::isLong(*each)) flops += costOf(*each).flops * bytesOf(*start) / bytesAround.at(each);
+    flops = std::min(flops, most * bytesOf(*start));
+    const Between between(graph, *start, placed, flops);
+    placed.insert(between.taken().begin(), between.taken().end());
+    graph.reorder(between.order());
+  }
 }
 
 /// In how many parts of equally many rows a value is made that two members sum; 1: as a whole.

@@ -30,13 +30,12 @@ void pdc::registerSplitPasses(PassRegistry& registry) {
        .summary = "Divides the graphs over a team of devices",
        .description =
            "Adds to each graph, `@main` and `@evaluate`, what one member of the team runs: `@main.tp2`. Weights "
-           "are split along the axes that pay for what the members must tell each other: the heads of "
+           "are split along the axes that pay for what the members must tell each other: heads of "
            "attention, the hidden units of an MLP, the channels between two convolutions. Everything else is "
            "computed by every member. Collectives stand where forms of values do not agree. Groups, phases, "
            "origins and names stay; a member's part of a value that is put together is called `%x.own`. With `sp`, "
            "members have positions of sequences and whole weights, and attention is divided along its heads. With "
-           "`ep`, "
-           "they have samples, and weights of experts are divided along the experts.",
+           "`ep`, they have samples and experts.",
        .options = {{"tp", "how many members (2)"},
                    {"sp", "how many members, which divide the positions of sequences instead of weights"},
                    {"ep", "how many members, which divide samples, and the experts of the weights that have some"},
