@@ -73,11 +73,11 @@ std::int64_t pdc::bytesSentOverTeam(const Graph& stage) {
   return bytes;
 }
 
-/// What the sums of gradients take whose terms members have, before an update.
+/// What the sums of gradients take of which members have terms, before an update.
 static void addSums(CostGraph& cost, const Graph& graph, const TeamDevices& team) {
   const auto members = static_cast<double>(graph.team.members);
   for (const GraphOutput& output : graph.outputs) {
-    if (output.kind != OutputKind::gradient || !output.value->definer()) continue;
+    if (!graph.team.formOf(output).isPartial() || !output.value->definer()) continue;
     const double bytes = 2 * (members - 1) / members * static_cast<double>(output.value->type().bytes());
     cost.nodes[static_cast<std::size_t>(output.value->definer()->group)].updateMs +=
         1e3 * bytes * (1 / team.link.bandwidthBytesPerS + 2 * team.device.coreSPerByte);

@@ -132,8 +132,9 @@ private:
     out_ << "//   replicas  " << program_.replicas << "\n";
     if (const std::int64_t members = team().members; members > 1)
       out_ << "//   team      " << members
-           << (team().sums ? ": each member holds positions of sequences and all weights, and"
-                           : ": each member holds parts of weights and values, and")
+           << (!team().sums           ? ": each member holds parts of weights and values, and"
+               : team().parts.empty() ? ": each member holds positions of sequences and all weights, and"
+                                      : ": each member holds samples, and parts of the weights of experts, and")
            << " all run this program\n";
     out_ << "//   memory    weights " << sizeText(static_cast<std::int64_t>(b.weights)) << ", gradients "
          << sizeText(static_cast<std::int64_t>(b.gradients)) << ", each minibatch in flight "

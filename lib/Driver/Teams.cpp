@@ -8,7 +8,8 @@
 using namespace pdc;
 
 Status pdc::divideOverTeam(PassContext& context, const TeamSplit& split, std::vector<SplitClass>& classes) {
-  const SplitOptions options{.members = split.members, .all = split.all, .tokens = split.tokens};
+  const SplitOptions options{
+      .members = split.members, .all = split.all, .tokens = split.tokens, .experts = split.experts};
   if (!splitOverTeam(context, options, &classes)) return failure;
   auto& graphs = context.module.graphs;
   std::vector<std::unique_ptr<Graph>> ofMember;
@@ -77,7 +78,7 @@ std::string pdc::toText(const std::vector<SplitClass>& classes) {
     for (std::size_t i = 0; i < c.parameters.size(); ++i) text << (i ? ", " : "") << c.parameters[i];
     text << "\n           saves " << c.flops << " operations and " << c.parameterBytes
          << " bytes of parameters per member, tells " << c.communicatedBytes << " bytes"
-         << (c.chosen ? "" : ": " + c.why) << "\n";
+         << (c.why.empty() ? "" : ": " + c.why) << "\n";
   }
   return text.str();
 }

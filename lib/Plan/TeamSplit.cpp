@@ -11,15 +11,19 @@ std::int64_t pdc::teamsAtOnce(std::int64_t cores, const TeamSplit& split) {
 
 std::string pdc::toText(const TeamSplit& split) {
   if (split.isNone()) return "none";
-  return (split.tokens ? "sp:" : "tp:") + std::to_string(split.members) + (split.all ? ",all" : "");
+  return (split.experts  ? "ep:"
+          : split.tokens ? "sp:"
+                         : "tp:") +
+         std::to_string(split.members) + (split.all ? ",all" : "");
 }
 
 std::optional<TeamSplit> pdc::teamSplitFromText(const std::string& text) {
   constexpr int most = 1024;
   if (text == "none") return TeamSplit{};
-  if (!text.starts_with("tp:") && !text.starts_with("sp:")) return std::nullopt;
   TeamSplit split;
-  split.tokens = text.starts_with("sp:");
+  split.experts = text.starts_with("ep:");
+  split.tokens = split.experts || text.starts_with("sp:");
+  if (!split.tokens && !text.starts_with("tp:")) return std::nullopt;
   const char* const end = text.data() + text.size();
   const auto [rest, problem] = std::from_chars(text.data() + 3, end, split.members);
   if (problem != std::errc() || split.members < 2 || split.members > most) return std::nullopt;

@@ -1,7 +1,7 @@
 // Compares a training graph that a team runs with the graph itself: loss, gradients, new states and results, in f64
 // through the interpreter, on random inputs and weights.
 //
-//   SplitCheck TRAINING_IR MEMBERS [all | sp] [seed=N] [quiet] [print]
+//   SplitCheck TRAINING_IR MEMBERS [all | sp | ep] [seed=N] [quiet] [print]
 //
 // Prints what was divided, what the members tell each other, and the largest norm-wise relative difference; exit 1 if
 // it is above 1e-12, or if nothing was divided.
@@ -90,14 +90,15 @@ static void tellCollectives(const Graph& graph) {
 }
 
 int main(int argc, char** argv) {
-  if (argc < 3) fail("expects TRAINING_IR MEMBERS [all | sp] [seed=N] [quiet] [print]");
+  if (argc < 3) fail("expects TRAINING_IR MEMBERS [all | sp | ep] [seed=N] [quiet] [print]");
   SplitOptions options{.members = std::atoll(argv[2])};
   std::uint64_t seed = 1;
   bool quiet = false, prints = false;
   for (int i = 3; i < argc; ++i) {
     const std::string argument = argv[i];
     if (argument == "all") options.all = true;
-    if (argument == "sp") options.tokens = true;
+    options.tokens |= argument == "sp" || argument == "ep";
+    options.experts |= argument == "ep";
     if (argument == "quiet") quiet = true;
     if (argument == "print") prints = true;
     if (argument.rfind("seed=", 0) == 0) seed = std::strtoull(argument.c_str() + 5, nullptr, 10);
@@ -121,7 +122,7 @@ int main(int argc, char** argv) {
     std::cout << (of.chosen ? "divided:" : "whole:");
     for (const std::string& parameter : of.parameters) std::cout << " " << parameter << ";";
     std::cout << " " << of.flops << " flops, " << of.parameterBytes << " parameter bytes for " << of.communicatedBytes
-              << " bytes" << (of.chosen ? "" : ": " + of.why) << "\n";
+              << " bytes" << (of.why.empty() ? "" : ": " + of.why) << "\n";
   }
   double most = 0;
   for (const std::string name : {"main", "evaluate"}) {

@@ -108,9 +108,10 @@ TEST(TeamTimes, BytesMayTakeTheCore) {
 } // namespace
 
 TEST(TeamTimes, TermsOfGradientsAreSummedBeforeTheUpdate) {
-  const auto updateMs = [](const std::string& team) {
-    Model model("module @m {\n  param %w : f32[1000]\n  graph @main(%x: f32[1000]) " + team + R"( {
-    %y = mul %x, %w : f32[1000]
+  const auto updateMs = [](const std::string& team, bool inParts = false) {
+    Model model("module @m {\n  param %w : f32[" + std::string(inParts ? "4000" : "1000") +
+                "]\n  graph @main(%x: f32[1000]) " + team + " {\n" +
+                (inParts ? "    part %w = axis 0 blocks 1\n" : "") + R"(    %y = mul %x, %w : f32[1000]
     %loss = reduce_mean %y {axes = [0], keep_dims = false} : f32[]
     loss %loss
     gradient %w = %y
@@ -121,4 +122,5 @@ TEST(TeamTimes, TermsOfGradientsAreSummedBeforeTheUpdate) {
   };
   EXPECT_EQ(updateMs("team 4"), 0);
   EXPECT_NEAR(updateMs("team 4 sums"), 2 * 0.75 * 4, 1e-12); // 4,000 bytes
+  EXPECT_EQ(updateMs("team 4 sums", /*inParts=*/true), 0);   // a member has all of its gradient
 }

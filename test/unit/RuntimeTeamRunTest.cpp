@@ -191,6 +191,46 @@ TEST(TeamRun, EveryMemberCountsItsPartsInTheNorm) {
   EXPECT_NEAR(stepOf(1, false) / stepOf(3, true), std::sqrt(3.0), 3e-3);
 }
 
+/// Where members have terms of gradients, those are summed over the members too, but for parameters of which they have
+/// parts; also over one lane with turns, where both sums have the same turn.
+TEST(TeamRun, SumsOverMembersLeaveOutParts) {
+  const auto stepsOf = [&](bool sums, bool overLanes) {
+    const Pipeline of = {.replicas = {2}, .teams = {2}, .microbatches = 4};
+    Schedule schedule = scheduleOf(of);
+    schedule.stages[0].teamSums = sums;
+    ThreadRun run;
+    prepare(run, schedule, of);
+    const auto lanes = std::make_shared<one_lane::Lanes>();
+    if (overLanes)
+      run.makeTransports = [&](int ranks) { return one_lane::makeTransports(ranks, /*ordered=*/true, lanes); };
+    std::vector<ParameterRow> rows(run.stages[0]->parameters.begin(), run.stages[0]->parameters.end());
+    for (ParameterRow& row : rows)
+      if (row.name == std::string("g0")) row.part = {.of = 2, .wholeSize = 2 * row.shape.dims[0]};
+    Stage stage = *run.stages[0];
+    stage.parameters = rows;
+    run.stages = {&stage};
+    EXPECT_TRUE(run.run([](Executor& executor, int) { return executor.train(0, 4); }));
+    std::vector<std::pair<float, float>> steps; // of the gain and of a weight, by member
+    for (int replica : {0, 1})
+      for (int member : {0, 1}) {
+        const auto step = [&](const char* name, std::size_t at) {
+          float first = 0;
+          EXPECT_TRUE(linear::readInitial(name, Element::f32, {1}, std::as_writable_bytes(std::span(&first, 1))));
+          return *reinterpret_cast<const float*>(run.weights(0, replica, member) + at) - first;
+        };
+        steps.emplace_back(step("g0", linear::gainAt), step("w0", linear::weightAt));
+      }
+    return steps;
+  };
+  const auto alone = stepsOf(false, false), together = stepsOf(true, false);
+  for (std::size_t i = 0; i < together.size(); ++i) {
+    EXPECT_EQ(together[i], together[0]);
+    EXPECT_NEAR(together[i].first / alone[0].first, 1, 1e-3);
+    EXPECT_NEAR(together[i].second / alone[0].second, 2, 2e-3);
+  }
+  EXPECT_EQ(stepsOf(true, true), together);
+}
+
 TEST(TeamRun, AMemberThatStopsEndsTheRunAsARankDoes) {
   const Pipeline of = {.replicas = {1, 1}, .teams = {2, 2}};
   const Schedule schedule = scheduleOf(of);

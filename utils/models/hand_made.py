@@ -20,6 +20,7 @@ What each network has that a cut could get wrong:
                 labels are the next tokens
     experts     two mixtures of 4 experts: of the two best for each token of a minibatch, and of the best one for each token of a
                 sample; both drop tokens, and have a loss that balances them
+    shared-expert  two layers as the second one, with two of 8 experts for each token, and one that all tokens share
     padded      an encoder of texts with a mask, which pads most of them, one in front and one wholly; its mean is over what counts
     long        two layers with 1,024 rows per batch of 4: a term of a team's sum that is sent while it is made
 
@@ -213,9 +214,9 @@ def choice(net, name, chosen, experts, capacity, axis, before=None):
     return picked, net.op("OneHot", f"{name}.slots", [slot, net.constant(f"{name}.capacity", numpy.int64(capacity)), values])
 
 
-def experts_layer(net, name, x, best, tokens, capacity, experts=4):
-    """`tokens`: their letters in equations. Each token goes to its `best` experts. The slot of a token that finds no place is
-    none, which OneHot makes zeros of."""
+def experts_layer(net, name, x, best, tokens, capacity, experts=4, shared=False):
+    """`tokens`: their letters in equations. Each token goes to its `best` experts, and to one that all `shared`. The slot of a token that
+    finds no place is none, which OneHot makes zeros of."""
     axis = len(tokens) - 1
     p = net.op("Softmax", f"{name}.p", [net.op("MatMul", f"{name}.router", [x, net.weight(f"{name}.router.weight", WIDTH, experts, spread=1)])], axis=-1)
     gates, chosen = f"{name}.gates", f"{name}.chosen"
@@ -240,6 +241,9 @@ def experts_layer(net, name, x, best, tokens, capacity, experts=4):
     y = net.op("Einsum", f"{name}.down", [y, net.weight(f"{name}.down.weight", experts, 2 * WIDTH, WIDTH)], equation=f"{slots}h,ehd->{slots}d")
     y = net.op("Einsum", f"{name}.outputs", [mask, y], equation=f"{tokens}ec,{slots}d->{tokens}d")
     balance = net.op("Mul", f"{name}.balance", [net.op("ReduceSum", f"{name}.share", [shares], keepdims=0), number(net, f"{name}.alpha", 0.01 * experts)])
+    if shared:
+        hidden = net.op("Tanh", f"{name}.shared.tanh", [net.op("MatMul", f"{name}.shared.up", [x, net.weight(f"{name}.shared.up.weight", WIDTH, 2 * WIDTH)])])
+        y = net.op("Add", f"{name}.both", [y, net.op("MatMul", f"{name}.shared.down", [hidden, net.weight(f"{name}.shared.down.weight", 2 * WIDTH, WIDTH)])])
     return net.op("Add", f"{name}.sum", [x, y]), balance
 
 
@@ -252,6 +256,17 @@ def experts(net):
     x, grouped = experts_layer(net, "grouped", x, 1, "gt", 2)
     x = net.op("ReduceMean", "mean", [x], axes=[1], keepdims=0)
     return [net.loss("loss", net.linear("classifier", x, WIDTH, CLASSES)), flat, grouped]
+
+
+def shared_expert(net):
+    x = net.op("Gather", "embedding", [net.weight("embedding.weight", WORDS, WIDTH), "input"])
+    x = net.op("Reshape", "samples", [x, net.constant("samples.shape", numpy.array([SIZE, TOKENS, WIDTH]))])
+    balance = []
+    for name in ("first", "second"):
+        x, own = experts_layer(net, name, x, 2, "gt", 2, experts=8, shared=True)
+        balance.append(own)
+    x = net.op("ReduceMean", "mean", [x], axes=[1], keepdims=0)
+    return [net.loss("loss", net.linear("classifier", x, WIDTH, CLASSES)), *balance]
 
 
 def words(net):
@@ -316,7 +331,7 @@ def padded(net, width=64):
 NETWORKS = {"batch-norm": batch_norm, "dropout": dropout, "skips": skips, "tied": tied, "two-losses": two_losses,
             "two-ways": two_ways, "wide": wide, "with-attention": with_attention, "words": words,
             "large-filters": large_filters, "pooled": pooled, "relative": relative, "bytes": bytes_model, "long": long,
-            "experts": experts, "padded": padded}
+            "experts": experts, "padded": padded, "shared-expert": shared_expert}
 
 
 def main():
@@ -325,8 +340,8 @@ def main():
     TOKENS = int(sys.argv[3]) if len(sys.argv) > 3 else TOKENS
     net = Network(seed=list(NETWORKS).index(name))
     losses = NETWORKS[name](net)
-    batch = SIZE if name == "experts" else "N"
-    tokens = name in ("tied", "words", "relative", "bytes", "experts", "padded")
+    batch = SIZE if name in ("experts", "shared-expert") else "N"
+    tokens = name in ("tied", "words", "relative", "bytes", "experts", "padded", "shared-expert")
     positions = 16 if name == "padded" else TOKENS
     inputs = [helper.make_tensor_value_info("input", TensorProto.INT64 if tokens else TensorProto.FLOAT,
                                             [batch, positions if tokens else WIDTH]),

@@ -197,7 +197,7 @@ struct GraphOutput {
 struct Team {
   std::int64_t members = 1;
   std::map<const Parameter*, Form> parts; ///< of parameters of which a member has a part; the others are whole
-  bool sums = false; ///< each member has terms of all gradients: an update adds them up over the team
+  bool sums = false; ///< members have terms of the gradients of whole parameters: an update adds them over the team
 
   Form formOf(const Parameter& parameter) const {
     const auto found = parts.find(&parameter);
@@ -205,8 +205,9 @@ struct Team {
   }
   /// How an output lies over the members.
   Form formOf(const GraphOutput& output) const {
-    if (sums && output.kind == OutputKind::gradient) return Form::partial(Combine::sum);
     if (output.kind == OutputKind::prediction) return output.part;
+    if (sums && output.kind == OutputKind::gradient && formOf(*output.parameter).isWhole())
+      return Form::partial(Combine::sum);
     return output.parameter ? formOf(*output.parameter) : Form{};
   }
   /// What a member has of the parameter.

@@ -8,9 +8,10 @@
 namespace pdc {
 
 struct TeamSplit {
-  int members = 1;     ///< devices of the team; 1: the stage is not divided
-  bool all = false;    ///< every axis of a parameter is divided, whether that is worth its communication or not
-  bool tokens = false; ///< positions of sequences are divided instead, and no parameters
+  int members = 1;      ///< devices of the team; 1: the stage is not divided
+  bool all = false;     ///< every axis of a parameter is divided, whether that is worth its communication or not
+  bool tokens = false;  ///< positions of sequences are divided instead, and no parameters
+  bool experts = false; ///< with `tokens`: samples are divided instead of positions, and parameters of experts
 
   bool isNone() const { return members == 1; }
   friend bool operator==(const TeamSplit&, const TeamSplit&) = default;
@@ -20,7 +21,8 @@ struct TeamSplit {
 /// has cores of its own, as `cores` is then.
 std::int64_t teamsAtOnce(std::int64_t cores, const TeamSplit& split);
 
-/// "none", "tp:2" (tensor parallelism over two members), "tp:2,all", "sp:2" (sequence parallelism).
+/// "none", "tp:2" (tensor parallelism over two members), "tp:2,all", "sp:2" (sequence parallelism),
+/// "ep:2" (expert parallelism).
 std::string toText(const TeamSplit& split);
 /// Nothing where the text is none of these, or the team has more than 1,024 members.
 std::optional<TeamSplit> teamSplitFromText(const std::string& text);

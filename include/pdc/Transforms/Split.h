@@ -1,10 +1,11 @@
 // Divides a graph over a team of devices, all of which run it on the same minibatch: tensor parallelism (Megatron-LM,
-// arXiv:1909.08053, section 3) or sequence parallelism (DeepSpeed-Ulysses, arXiv:2309.14509, section 3) for any graph,
-// from what each op says of its loops (IR/Loops.h).
+// arXiv:1909.08053, section 3), sequence parallelism (DeepSpeed-Ulysses, arXiv:2309.14509, section 3) or expert
+// parallelism (GShard, arXiv:2006.16668, section 3) for any graph, from what each op says of its loops (IR/Loops.h).
 //
 //   axis classes   values and operations that are divided together: the heads of a block, the hidden units of an MLP, a
 //                  vocabulary, the channels between two convolutions
-//   choice         which classes are worth what their members must tell each other; or: the positions of sequences
+//   choice         which classes are worth what their members must tell each other; or: the positions of sequences, or
+//                  samples and experts
 //   rewrite        the graph of a member: operations on parts, and collectives where forms do not agree
 //   hiding         collectives start as early, and finish as late, as others in their group allow
 #pragma once
@@ -19,8 +20,9 @@ namespace pdc {
 
 struct SplitOptions {
   std::int64_t members = 2;
-  bool all = false;    ///< divides every class with a parameter, whether that is worth its communication or not
-  bool tokens = false; ///< divides the positions of sequences instead, and no parameters
+  bool all = false;     ///< divides every class with a parameter, whether that is worth its communication or not
+  bool tokens = false;  ///< divides the positions of sequences instead, and no parameters
+  bool experts = false; ///< with `tokens`: divides samples instead of positions, and parameters of experts
 };
 
 /// What became of one axis class.
@@ -30,12 +32,12 @@ struct SplitClass {
   std::int64_t parameterBytes = 0;     ///< that a member does not hold any more
   std::int64_t communicatedBytes = 0;  ///< that a member sends and receives for it, per step
   bool chosen = false;
-  std::string why; ///< it was not chosen
+  std::string why; ///< it was not chosen; of experts: how tokens come to them
 };
 
-/// Adds to the module what a member runs: of each graph @G a graph @G.tpN, or @G.spN. Operations keep their groups,
-/// phases and origins, values their names; what a member has of a value that is put together has the name of the value
-/// and
+/// Adds to the module what a member runs: of each graph @G a graph @G.tpN, @G.spN or @G.epN. Operations keep their
+/// groups, phases and origins, values their names; what a member has of a value that is put together has the name of
+/// the value and
 /// ".own". Classes are told in `classes` if it is not null, in the order in which they were decided.
 Status splitOverTeam(PassContext& context, const SplitOptions& options, std::vector<SplitClass>* classes = nullptr);
 

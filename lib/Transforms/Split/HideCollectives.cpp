@@ -4,12 +4,19 @@
 //
 // In a forward nothing is independent of a sum. There what makes its terms may make them in parts, each of which is
 // sent while the next one is made.
+//
+// While tokens are on their way to experts and back, a member computes what other branches make of them, such as an
+// expert that all tokens share.
+#include "Split/ChooseClasses.h"
 #include "pdc/IR/OpDef.h"
 #include "pdc/Transforms/GraphUtilities.h"
 #include "pdc/Transforms/Split.h"
 #include "pdcrt/SumPieces.h"
 
 #include <algorithm>
+#include <cmath>
+#include <functional>
+#include <unordered_map>
 #include <unordered_set>
 
 using namespace pdc;
@@ -128,6 +135,132 @@ void finishLate(Graph& graph) {
   graph.reorder(order);
 }
 
+/// The operations of a phase that neither lead to a start nor depend on its finish: moved between the two, products
+/// that take so much computation together and what they need.
+class Between {
+public:
+  using Set = std::unordered_set<const Operation*>;
+
+  /// `placed` stay where they are.
+  Between(const Graph& graph, const Operation& start, const Set& placed, double flops)
+      : start_(start), finish_(*start.result()->users().front()), placed_(placed), left_(flops) {
+    for (const auto& operation : graph.operations()) operations_.push_back(operation.get());
+    begin_ = std::find(operations_.begin(), operations_.end(), &start) - operations_.begin();
+    end_ = std::find(operations_.begin(), operations_.end(), &finish_) - operations_.begin();
+    takeLater();
+    takeEarlier();
+  }
+
+  const Set& taken() const { return taken_; }
+  /// Whether it takes time: a product.
+  static bool isLong(const Operation& operation) {
+    constexpr double most = 16; // of an element by itself
+    const Value* made = operation.result(0);
+    return made && costOf(operation).flops > most * static_cast<double>(made->type().elements());
+  }
+
+  /// The operations in another order.
+  std::vector<Operation*> order() const {
+    std::vector<Operation*> order;
+    for (Operation* operation : operations_) {
+      if (operation == &finish_)
+        for (Operation* between : operations_)
+          if (taken_.contains(between)) order.push_back(between);
+      if (!taken_.contains(operation)) order.push_back(operation);
+    }
+    return order;
+  }
+
+private:
+  bool mayMove(const Operation& operation) const {
+    return operation.phase == start_.phase && operation.def().kind != OpKind::collective &&
+           !placed_.contains(&operation);
+  }
+  /// Whether it is taken for itself: at least a half of it is what is left to take.
+  bool isWanted(const Operation& operation) const {
+    return isLong(operation) && left_ > 0 && costOf(operation).flops <= 2 * left_;
+  }
+  void take(const Operation& operation) {
+    if (taken_.insert(&operation).second) left_ -= costOf(operation).flops;
+  }
+
+  /// Of what follows, products that read nothing that is made behind the start, and what leads to them.
+  void takeLater() {
+    Set behind(operations_.begin() + begin_, operations_.begin() + end_ + 1), movable;
+    const std::function<void(const Operation&)> takeWithOperands = [&](const Operation& operation) {
+      for (const Value* operand : operation.operands())
+        if (operand && operand->definer() && movable.contains(operand->definer()))
+          takeWithOperands(*operand->definer());
+      take(operation);
+    };
+    for (auto at = operations_.begin() + end_ + 1; at != operations_.end(); ++at) {
+      const auto isBehind = [&](const Value* operand) {
+        return operand && operand->definer() && behind.contains(operand->definer());
+      };
+      const auto& operands = (*at)->operands();
+      const bool may = mayMove(**at) && std::none_of(operands.begin(), operands.end(), isBehind);
+      (may ? movable : behind).insert(*at);
+      if (may && isWanted(**at)) takeWithOperands(**at);
+    }
+  }
+
+  /// Of what comes before, products that nothing reads up to the finish, and what follows from them.
+  void takeEarlier() {
+    Set before(operations_.begin() + begin_, operations_.begin() + end_ + 1), movable;
+    const std::function<void(const Operation&)> takeWithUsers = [&](const Operation& operation) {
+      for (const Value* result : operation.results())
+        for (const Operation* user : result ? result->users() : std::vector<Operation*>())
+          if (movable.contains(user)) takeWithUsers(*user);
+      take(operation);
+    };
+    for (std::ptrdiff_t i = begin_ - 1; i >= 0; --i) {
+      const Operation& operation = *operations_[static_cast<std::size_t>(i)];
+      bool may = mayMove(operation);
+      for (const Value* result : operation.results())
+        may = may && (!result || std::none_of(result->users().begin(), result->users().end(),
+                                              [&](const Operation* user) { return before.contains(user); }));
+      (may ? movable : before).insert(&operation);
+      if (may && isWanted(operation)) takeWithUsers(operation);
+    }
+  }
+
+  const Operation &start_, &finish_;
+  const Set& placed_;
+  std::vector<Operation*> operations_;
+  std::ptrdiff_t begin_ = 0, end_ = 0;
+  double left_ = 0; ///< floating-point operations to be moved
+  Set taken_;
+};
+
+/// Where members divide experts: moves other branches between starts and finishes of what brings tokens to them and
+/// back. What may go between several is dealt to them by their bytes, so that all hide as much whatever a byte takes.
+void putBranchesBetween(Graph& graph) {
+  if (!graph.team.sums || graph.team.parts.empty()) return;
+  constexpr double most = 16 * leastFlopsPerByte; // what lies between a start and its finish needs memory
+  std::vector<const Operation*> starts;
+  std::unordered_map<const Operation*, Between::Set> fitting;
+  std::unordered_map<const Operation*, double> bytesAround; // of all starts that a product fits behind
+  const auto bytesOf = [](const Operation& start) { return static_cast<double>(start.operand(0)->type().bytes()); };
+  for (const auto& operation : graph.operations()) {
+    if (!isStart(*operation) || !operation->def().split.forms(*operation).from.isSplit() ||
+        operation->phase == Phase::weightGradient)
+      continue;
+    starts.push_back(operation.get());
+    fitting[operation.get()] = Between(graph, *operation, {}, INFINITY).taken();
+    for (const Operation* each : fitting[operation.get()]) bytesAround[each] += bytesOf(*operation);
+  }
+  Between::Set placed;
+  for (const Operation* start : starts) {
+    double flops = 0;
+    for (const Operation* each : fitting[start])
+      if (Between::isLong(*each)) flops += costOf(*each).flops * bytesOf(*start) / bytesAround.at(each);
+    flops = std::min(flops, most * bytesOf(*start));
+    const Between between(graph, *start, placed, flops);
+    placed.insert(between.taken().begin(), between.taken().end());
+    graph.reorder(between.order());
+  }
+}
+
 /// In how many parts of equally many rows a value is made that two members sum; 1: as a whole.
 std::int64_t partsFor(const Type& value) {
   constexpr std::int64_t fewestRows = 128; // a part of fewer is multiplied more slowly
@@ -163,6 +296,7 @@ Status pdc::hideCollectives(PassContext& context) {
       if (!operation->def().split.start.empty()) wholes.push_back(operation.get());
     for (Operation* whole : wholes)
       if (!divideInHalves(*graph, *whole, context)) return failure;
+    putBranchesBetween(*graph);
     putGradientsBehindStarts(*graph);
     finishLate(*graph);
     if (inParts) sendInParts(*graph);

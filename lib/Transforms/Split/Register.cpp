@@ -13,7 +13,8 @@ static Status split(PassContext& context) {
       options.all = true;
       continue;
     }
-    options.tokens |= name == "sp";
+    options.tokens |= name == "sp" || name == "ep";
+    options.experts |= name == "ep";
     const char* end = value.data() + value.size();
     const auto [at, problem] = std::from_chars(value.data(), end, options.members);
     if (problem != std::errc() || at != end || options.members < 2 || options.members > mostMembers)
@@ -28,14 +29,18 @@ void pdc::registerSplitPasses(PassRegistry& registry) {
       {.argument = "split",
        .summary = "Divides the graphs over a team of devices",
        .description =
-           "Adds to each graph, `@main` and `@evaluate`, what one member of the team runs: `@main.tp2`. Weights "
-           "are split along the axes that pay for what the members must tell each other: the heads of "
-           "attention, the hidden units of an MLP, the channels between two convolutions. Everything else is "
-           "computed by every member. Collectives stand where forms of values do not agree. Groups, phases, "
-           "origins and names stay; a member's part of a value that is put together is called `%x.own`. With `sp`, "
-           "members have positions of sequences and whole weights, and attention is divided along its heads.",
+           "Adds to each graph, `@main` and `@evaluate`, what one member of the team runs: `@main.tp2`. Weights are "
+           "split "
+           "along the axes that pay for what the members must tell each other: heads of attention, hidden units of an "
+           "MLP, channels between two convolutions. Everything else is computed by every member. Collectives stand "
+           "where "
+           "forms of values do not agree. Groups, phases, origins and names stay; a member's part of a value that is "
+           "put together is called `%x.own`. With `sp`, members have positions of sequences and whole weights, and "
+           "some "
+           "heads in attention. With `ep`, they have samples and experts.",
        .options = {{"tp", "how many members (2)"},
                    {"sp", "how many members, which divide the positions of sequences instead of weights"},
+                   {"ep", "how many members, which divide samples, and the experts of the weights that have some"},
                    {"all", "divide every axis of a parameter, whether it pays or not"}},
        .run = split});
   registry.add({.argument = "hide-collectives",
@@ -44,7 +49,8 @@ void pdc::registerSplitPasses(PassRegistry& registry) {
                     "In graphs of teams a collective becomes `all_reduce_start`, which sends, and "
                     "`all_reduce_finish`, which waits. What does not need the result stands between them: of the same "
                     "group, the gradient of a weight beside the sum of the gradients of its operand; and the "
-                    "gradients of weights that were made since the collective before. With `parts`, two members send "
+                    "gradients of weights that were made since the collective before. Where members divide experts, "
+                    "products of other branches do, too. With `parts`, two members send "
                     "the first rows of a product while the others are computed.",
                 .options = {{"parts", "make large terms of sums in parts, for programs for CPUs"}},
                 .run = hideCollectives});

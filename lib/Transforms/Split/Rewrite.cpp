@@ -56,6 +56,7 @@ private:
 
   void annotate(const Operation& like);
   Value* as(const Value* value, const Form& form);
+  bool isReadForInputs(const Value* value, const Form& form) const;
   Value* asTerm(const Value* value);
   Value* reformed(Value* value, const Form& from, const Form& to, Value* added = nullptr, int addedAxis = -1);
 
@@ -73,7 +74,8 @@ private:
   std::unordered_map<const Value*, Held> held_;
   std::unordered_set<const Value*> named_; ///< here; a sum of one term, so far, is that term
   std::unordered_map<const Operation*, Operation*> made_;
-  const Operation* at_ = nullptr; ///< the old operation that is copied
+  std::unordered_set<const Operation*> ofInputs_; ///< collectives that bring something to gradients of inputs first
+  const Operation* at_ = nullptr;                 ///< the old operation that is copied
   /// What is brought into another form where it is read: once for each group and phase.
   std::map<std::tuple<const Value*, int, std::int64_t, int, Phase>, Value*> local_;
 };
@@ -189,13 +191,33 @@ Value* Rewriter::as(const Value* value, const Form& form) {
   if (held.form == form) return held.value;
   if (held.whole && form.isWhole()) return held.whole;
   const int axis = form.isSplit() ? form.axis : -1;
-  // What was sent in a forward is kept for its backward, instead of what it was made of.
-  if (at_->phase != Phase::forward && !held.form.isWhole())
-    if (const auto sent = local_.find({value, axis, form.blocks, at_->group, Phase::forward}); sent != local_.end())
-      return sent->second;
-  Value*& local = local_[{value, axis, form.blocks, at_->group, at_->phase}];
-  if (!local) local = held.whole ? reformed(held.whole, {}, form) : reformed(held.value, held.form, form);
+  // What was sent in a forward is kept for its backward, and by that of inputs for that of weights, instead of what it
+  // was made of.
+  for (const Phase earlier : {Phase::forward, Phase::inputGradient})
+    if (at_->phase > earlier && !held.form.isWhole())
+      if (const auto sent = local_.find({value, axis, form.blocks, at_->group, earlier}); sent != local_.end())
+        return sent->second;
+  const bool isEarly = isReadForInputs(value, form);
+  Value*& local = local_[{value, axis, form.blocks, at_->group, isEarly ? Phase::inputGradient : at_->phase}];
+  if (local) return local;
+  const std::size_t before = to_->operations().size();
+  local = held.whole ? reformed(held.whole, {}, form) : reformed(held.value, held.form, form);
+  for (std::size_t i = before; isEarly && i < to_->operations().size(); ++i)
+    ofInputs_.insert(to_->operations()[i].get());
   return local;
+}
+
+/// Whether a gradient of a weight is copied, and the gradient of an input, in its group, reads the value in this form,
+/// too.
+bool Rewriter::isReadForInputs(const Value* value, const Form& form) const {
+  if (at_->phase != Phase::weightGradient) return false;
+  return std::any_of(value->users().begin(), value->users().end(), [&](const Operation* user) {
+    if (user->phase != Phase::inputGradient || user->group != at_->group) return false;
+    const Division* division = divisionOf(*user);
+    const auto& operands = user->operands();
+    const auto i = static_cast<std::size_t>(std::find(operands.begin(), operands.end(), value) - operands.begin());
+    return (division ? formOfOperand(loops_.of(*user), i, *division) : Form{}) == form;
+  });
 }
 
 /// The value as terms, which an update adds up. What everyone has is as many equal terms.
@@ -316,7 +338,7 @@ Status Rewriter::copyOperation(const Operation& operation) {
   made_[&operation] = first->definer();
   for (std::size_t i = before; i < to_->operations().size(); ++i) {
     Operation& made = *to_->operations()[i];
-    made.phase = operation.phase;
+    made.phase = ofInputs_.contains(&made) ? Phase::inputGradient : operation.phase;
     made.again = operation.again;
     made.group = operation.group;
     const auto origin = operation.origin() ? made_.find(operation.origin()) : made_.end();

@@ -9,7 +9,7 @@ using namespace pdc;
 
 static Expected<Choice> choose(const Graph& graph, const LoopTable& loops, const SplitOptions& options,
                                Diagnostics& diags) {
-  return options.tokens ? chooseTokens(graph, loops, options.members, diags) : chooseClasses(graph, loops, options);
+  return options.tokens ? chooseTokens(graph, loops, options, diags) : chooseClasses(graph, loops, options);
 }
 
 /// Divisions of an evaluation: each operation that a training computes in its forward, too, is divided as there, so
@@ -36,7 +36,7 @@ static Expected<Choice> choiceFor(const Graph& evaluation, const LoopTable& loop
 }
 
 std::string pdc::suffixOf(const SplitOptions& options) {
-  return (options.tokens ? ".sp" : ".tp") + std::to_string(options.members);
+  return (options.experts ? ".ep" : options.tokens ? ".sp" : ".tp") + std::to_string(options.members);
 }
 
 Status pdc::splitOverTeam(PassContext& context, const SplitOptions& options, std::vector<SplitClass>* classes) {

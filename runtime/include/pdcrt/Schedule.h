@@ -89,7 +89,7 @@ struct ScheduleStage {
   int sweeps = 1;                     ///< of sharded weights: how often they are gathered for an update
   /// So many neighbouring replicas have all shards together (PyTorch's hybrid sharding); 0: all of the stage's do.
   int shardDegree = 0;
-  bool teamSums = false; ///< the members of a team have terms of the gradients, as replicas have
+  bool teamSums = false; ///< the members of a team have terms of the gradients of whole parameters, as replicas have
 
   Routing routing() const { return {replicas, route}; }
   bool isSharded() const { return sharding != Sharding::none; }

@@ -27,10 +27,16 @@ void AllReduce::prepare(std::byte* block) {
   prepare(block, contributes_);
 }
 
-/// Whether what is staged has been read, and it is its turn.
+/// Whether what is staged has been read, and it is its turn. Of a turn, one begins when the last one has ended.
 bool AllReduce::mayGather(Transport& transport) const {
+  if (turn >= 0 && (lane_->summing || lane_->spreading)) return false;
   const bool isRead = !lane_->summing || lane_->summing->parts_->group().staging != parts_->group().staging;
   return isRead && transport.gate().mayStart(turn);
+}
+
+void AllReduce::endTurn(Transport& transport) const {
+  if (endsTurn) transport.gate().started(turn);
+  if (turn >= 0) transport.lookAgain(); // for the next one
 }
 
 bool AllReduce::advance(Transport& transport) {
@@ -56,7 +62,7 @@ bool AllReduce::advance(Transport& transport) {
     if (!spreads_) {
       lane_->summing = nullptr;
       transport.lookAgain(); // for the next one
-      transport.gate().started(turn);
+      endTurn(transport);
       return true;
     }
   }
@@ -68,7 +74,7 @@ bool AllReduce::advance(Transport& transport) {
   }
   if (step_ != Step::spreading || !spread_.advance(transport)) return false;
   lane_->spreading = nullptr;
-  transport.gate().started(turn);
+  endTurn(transport);
   return true;
 }
 

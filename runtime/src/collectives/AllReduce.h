@@ -39,6 +39,7 @@ public:
 
   /// Where the transport is ordered(): its place in the rank's StartOrder, for all of its steps; -1: none.
   std::int64_t turn = -1;
+  bool endsTurn = true; ///< it is the last one of its turn
 
   /// The block of the last prepare(), and the same work on another one.
   std::byte* block() const { return block_; }
@@ -55,6 +56,7 @@ public:
 private:
   enum class Step : std::uint8_t { waiting, next, gathering, gathered, summing, summed, spreading };
   bool mayGather(Transport& transport) const;
+  void endTurn(Transport& transport) const;
 
   std::shared_ptr<const ExchangeParts> parts_;
   std::shared_ptr<ReduceLane> lane_;

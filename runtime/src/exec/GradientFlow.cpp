@@ -18,9 +18,9 @@ void GradientFlow::prepare(const GradientFlowSetup& setup, const ArenaHost& plac
   const Schedule& schedule = *setup.schedule;
   const std::size_t bytes = setup.stage->bytes.gradients;
   routing_ = schedule.routing(setup.host.stage);
-  contributes_.resize(static_cast<std::size_t>(shape().terms()));
   prepareBuckets();
   const std::vector<Piece> reduced = pieces(memory + place.staging);
+  for (const Piece& piece : reduced) ofMembers_.push_back(piece.ofMembers);
   auto lane = std::make_shared<ReduceLane>();
   const GradientSets sets = gradientSets(schedule, setup.host.stage);
   for (int i = 0; i < sets.ring; ++i) {
@@ -64,36 +64,53 @@ void GradientFlow::prepareBuckets() {
 
 /// What is reduced at a time, bucket by bucket.
 std::vector<GradientFlow::Piece> GradientFlow::pieces(std::byte* staging) {
-  const std::size_t most = setup_.floatsOfReduction;
-  ReduceGroup all{.self = setup_.host.replica, .channel = allReduceChannel(setup_.host.stage), .staging = staging};
   const bool ofMembers = shape().teamSums;
-  for (int replica = 0; replica < routing_.replicas(); ++replica)
-    for (int member = ofMembers ? 0 : setup_.member; member < (ofMembers ? setup_.members : setup_.member + 1);
-         ++member)
-      all.ranks.push_back(setup_.places->process({setup_.host.stage, replica}, member));
-  if (ofMembers) all.self = setup_.host.replica * setup_.members + setup_.member;
+  ReduceGroup all = everyone(ofMembers), replicas = everyone(false);
+  all.staging = staging;
   if (isSharded()) return shardedPieces(std::move(all));
   std::vector<Piece> pieces;
   for (Bucket& bucket : buckets_) {
-    std::vector<Segment> segments;
-    std::size_t floats = 0;
-    for (const TrainedParameter* parameter : bucket.parameters) {
-      segments.push_back({parameter->gradient, static_cast<std::size_t>(parameter->row->shape.elements())});
-      floats += segments.back().count;
-    }
+    // Of a parameter of which members have parts, only the replicas have terms.
+    std::vector<Segment> ofAll, ofReplicas;
+    for (const TrainedParameter* parameter : bucket.parameters)
+      (ofMembers && !parameter->row->part.isWhole() ? ofReplicas : ofAll)
+          .push_back({parameter->gradient, static_cast<std::size_t>(parameter->row->shape.elements())});
     bucket.firstReduction = pieces.size();
-    // A turn is that of one reduction.
-    const bool ordered = setup_.posting->transport().ordered();
-    bucket.reductions = ordered ? 1 : std::max<std::size_t>(1, (floats + most - 1) / most);
-    for (std::size_t i = 0; i < bucket.reductions; ++i) {
-      all.segments = cut(segments, floats * i / bucket.reductions, floats * (i + 1) / bucket.reductions);
-      const auto group = std::make_shared<const ReduceGroup>(all);
-      pieces.push_back({group, group});
-      all.before += all.floats();
-      all.staging += group->share() * (all.ranks.size() - 1) * sizeof(float);
-    }
+    addPieces(pieces, all, ofAll, ofMembers);
+    replicas.staging = all.staging;
+    if (!ofReplicas.empty() && routing_.replicas() > 1) addPieces(pieces, replicas, ofReplicas, false);
+    all.staging = replicas.staging;
+    bucket.reductions = pieces.size() - bucket.firstReduction;
   }
   return pieces;
+}
+
+/// Who has terms of a gradient: replicas, or all of their members.
+ReduceGroup GradientFlow::everyone(bool ofMembers) const {
+  ReduceGroup group{.self = setup_.host.replica, .channel = allReduceChannel(setup_.host.stage)};
+  for (int replica = 0; replica < routing_.replicas(); ++replica)
+    for (int member = ofMembers ? 0 : setup_.member; member < (ofMembers ? setup_.members : setup_.member + 1);
+         ++member)
+      group.ranks.push_back(setup_.places->process({setup_.host.stage, replica}, member));
+  if (ofMembers) group.self = setup_.host.replica * setup_.members + setup_.member;
+  return group;
+}
+
+/// Adds pieces of what lies at `segments`; at least one, of nothing if there is nothing. `all` goes on behind them.
+void GradientFlow::addPieces(std::vector<Piece>& pieces, ReduceGroup& all, const std::vector<Segment>& segments,
+                             bool ofMembers) const {
+  const std::size_t most = setup_.floatsOfReduction;
+  std::size_t floats = 0;
+  for (const Segment& segment : segments) floats += segment.count;
+  const bool ordered = setup_.posting->transport().ordered(); // few messages
+  const std::size_t count = ordered ? 1 : std::max<std::size_t>(1, (floats + most - 1) / most);
+  for (std::size_t i = 0; i < count; ++i) {
+    all.segments = cut(segments, floats * i / count, floats * (i + 1) / count);
+    const auto group = std::make_shared<const ReduceGroup>(all);
+    pieces.push_back({group, group, ofMembers});
+    all.before += all.floats();
+    all.staging += group->share() * (all.ranks.size() - 1) * sizeof(float);
+  }
 }
 
 /// The replicas that own the shard of this one; null: no others do.
@@ -279,15 +296,18 @@ Status GradientFlow::addUses(Set& set, const Action& action) {
 void GradientFlow::postBucket(Set& set, std::int64_t turn) {
   // The gradients of uses elsewhere arrive at any replica, also at one that has no minibatch in the run's last update.
   const bool all = setup_.tied->owns();
-  const int each = shape().teamSums ? setup_.members : 1; // terms of a replica
-  for (int term = 0; term < shape().terms(); ++term)
-    contributes_[static_cast<std::size_t>(term)] =
-        all || routing_.hasOneOf(firstOf(set.update), endOf(set.update), term / each);
+  std::vector<bool> replicas, terms; // a replica has one of each of its members
+  for (int replica = 0; replica < routing_.replicas(); ++replica) {
+    const bool contributes = all || routing_.hasOneOf(firstOf(set.update), endOf(set.update), replica);
+    replicas.push_back(contributes);
+    terms.insert(terms.end(), static_cast<std::size_t>(setup_.members), contributes);
+  }
   const Bucket& bucket = buckets_[set.posted++];
   for (std::size_t i = 0; i < bucket.reductions; ++i) {
     AllReduce& reduction = *set.allReduces[bucket.firstReduction + i];
-    reduction.prepare(set.memory, contributes_);
+    reduction.prepare(set.memory, ofMembers_[bucket.firstReduction + i] ? terms : replicas);
     reduction.turn = turn;
+    reduction.endsTurn = i + 1 == bucket.reductions;
     setup_.posting->post(reduction);
   }
 }

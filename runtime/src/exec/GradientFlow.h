@@ -1,6 +1,7 @@
 // Gradients of one hosted stage on their way from its backwards to its update: sums over minibatches, over the uses of
 // a parameter, over the replicas, and their norm over all stages. Where members of a team have terms of the gradients
-// (ScheduleStage::teamSums), they are summed with the replicas: replica by replica, member by member.
+// (ScheduleStage::teamSums), they are summed with the replicas: replica by replica, member by member; but for
+// parameters of which members have parts.
 //
 // A ring of sets holds the gradients of updates that are not made yet. The first minibatch of an update writes its set;
 // kernels overwrite, so later minibatches write a spare set, which is added, first to last.
@@ -134,8 +135,12 @@ private:
   /// What is reduced at a time, and whom the sum of a part is then sent; null: nobody.
   struct Piece {
     std::shared_ptr<const ReduceGroup> replicas, sharers;
+    bool ofMembers = false; ///< each member of a replica has a term
   };
   std::vector<Piece> pieces(std::byte* staging);
+  ReduceGroup everyone(bool ofMembers) const;
+  void addPieces(std::vector<Piece>& pieces, ReduceGroup& all, const std::vector<Segment>& segments,
+                 bool ofMembers) const;
   std::vector<Piece> shardedPieces(ReduceGroup all);
   std::shared_ptr<const ReduceGroup> sharersOf(const ReduceGroup& replicas) const;
   bool isSharded() const { return setup_.optimizer->shards() != nullptr; }
@@ -155,9 +160,9 @@ private:
   std::vector<Bucket> buckets_; ///< the early ones come first
   std::vector<Set> sets_;
   std::byte* spare_ = nullptr;
-  std::byte* sum_ = nullptr;      ///< where weights lie in shards: the sums of the shard
-  std::int64_t reduced_ = 0;      ///< the newest update for which the schedule has begun the all-reduce, in this run
-  std::vector<bool> contributes_; ///< by term, in the order of replicas and members: to the sum that is being posted
+  std::byte* sum_ = nullptr;    ///< where weights lie in shards: the sums of the shard
+  std::int64_t reduced_ = 0;    ///< the newest update for which the schedule has begun the all-reduce, in this run
+  std::vector<bool> ofMembers_; ///< by reduction of a set: Piece::ofMembers
   std::unique_ptr<GradientNorm> norm_;     ///< where the schedule has one
   std::unique_ptr<GradientNorm> teamNorm_; ///< of this stage's gradients alone, where the members have parts of them
   std::int64_t normOf_ = 0;                ///< the update for which it has been awaited

@@ -40,7 +40,9 @@ GradientSets gradientSets(const Schedule& schedule, int stage) {
 static std::size_t stagingBytes(const ScheduleStage& shape, const ArenaStage& stage) {
   const auto replicas = static_cast<std::size_t>(shape.terms());
   const std::size_t elements = stage.trainedBytes / sizeof(float);
-  return stage.shardBytes > 0 ? stage.summedBytes : (elements + replicas - 1) / replicas * sizeof(float);
+  // What members have in parts is summed apart, over fewer: both shares are rounded up.
+  const std::size_t rounded = shape.teamSums && shape.replicas > 1 ? 2 : 0;
+  return stage.shardBytes > 0 ? stage.summedBytes : ((elements + replicas - 1) / replicas + rounded) * sizeof(float);
 }
 
 namespace {

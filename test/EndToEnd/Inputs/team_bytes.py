@@ -1,6 +1,7 @@
-"""team_bytes.py formula PLAN NETWORK MEMBERS | positions PLAN NETWORK MEMBERS | run PLAN LOG: the bytes that plan.json says a member sends to its team per minibatch, all stages
-together, against Megatron-LM's sums counted by hand for the small networks of utils/models, against DeepSpeed-Ulysses' formula where
-members divide positions, or against what a run has counted."""
+"""team_bytes.py formula PLAN NETWORK MEMBERS | positions PLAN NETWORK MEMBERS | experts PLAN NETWORK MEMBERS | run PLAN LOG: the bytes that
+plan.json says a member sends to its team per minibatch, all stages together, against Megatron-LM's sums counted by hand for the small
+networks of utils/models, against DeepSpeed-Ulysses' formula where members divide positions, against GShard's all-to-alls where they
+divide experts, or against what a run has counted."""
 import json
 import re
 import sys
@@ -31,6 +32,27 @@ elif sys.argv[1] == "positions":
     mean = 1 + (members - 2)  # of the loss: one number to everyone else at most
     expected = 4 * (around_attention + mean)
     print(f"{sys.argv[3]} over {members}: {planned} bytes planned, {expected:g} by Ulysses' formula: {'equal' if planned == expected else 'NOT equal'}")
+elif sys.argv[1] == "experts":
+    # Of hand_made.py: 4 samples of 6 tokens of 16 numbers; 4 experts with 10 slots, of which each token chooses 2, and a layer with 2
+    # slots for each sample, of which each token chooses 1.
+    members = int(sys.argv[4])
+    tokens, width, experts, chosen, samples = 24, 16, 4, 2, 4
+    others = (members - 1) / members
+    slots = {"flat": experts * 10 * width, "grouped": experts * samples * 2 * width}
+    between_groups = 4 * slots["grouped"] / members
+    # Without groups members gather tokens, or exchange features for tokens, and these for experts: forward and backward, to them and back.
+    gathered, exchanged = 4 * tokens * width, 4 * (tokens * width + slots["flat"]) / members
+    probabilities = 2 * tokens * experts                # where they are looked up, and their gradients
+    counts = chosen * 2 * tokens * experts / members    # exchanged for running sums over all tokens, and back
+    firsts = 2 * experts                                # how many tokens each expert has as the first choice, summed
+    choices = 2 * (2 * tokens * chosen * 2)             # experts and slots in 64 bits, at dispatch and at combine
+    gates = 2 * tokens * chosen                         # and their gradients
+    flat = min(gathered, exchanged) + probabilities + counts + firsts + choices + gates
+    # The gates of the layer with groups: where to look them up, in 64 bits; what was found; the gradients of the probabilities.
+    grouped = between_groups + 2 * tokens + tokens + tokens * experts
+    loss = 1 + (members - 2)                            # the mean, as above
+    expected = 4 * (others * (flat + grouped) + loss)
+    print(f"experts over {members}: {planned} bytes planned, {expected:g} by the formula: {'equal' if planned == expected else 'NOT equal'}")
 else:
     lines = re.findall(r"a member sends (\S+) bytes per minibatch, (\S+) planned", open(sys.argv[3]).read())
     sent, said = (sum(int(line[i]) for line in lines) for i in (0, 1))
