@@ -146,9 +146,10 @@ struct DataRow {
   bool ofDataSet() const { return !lossScale && !share; }
 };
 
-enum class OutputKind : std::uint8_t { loss, prediction };
+enum class OutputKind : std::uint8_t { loss, prediction, term, load };
 
-/// What the runtime reads after a forward (loss) or an evaluate (prediction).
+/// What the runtime reads after a forward (a loss, or a scalar that is told beside it) or an evaluate (a prediction, or
+/// a load: how many rows each place of a layer takes, and, last, how many there are).
 struct OutputRow {
   OutputKind kind;
   const char* name;
