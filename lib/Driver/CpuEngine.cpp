@@ -207,8 +207,7 @@ Expected<InterpreterResult> CpuEngine::run(std::size_t which, const std::map<std
     if (output.kind == OutputKind::loss) result.loss += tensor.asDouble(0);
   }
   for (const GraphOutput& output : program.graph->outputs)
-    if (output.kind == OutputKind::result || output.kind == OutputKind::term)
-      result.outputs[output.name] = result.values[output.value->name()];
+    if (output.kind == OutputKind::result) result.outputs[output.name] = result.values[output.value->name()];
   for (const PlacedGradient& g : program.memory.gradients) {
     const PlacedParameter& placed = program.memory.parameters[static_cast<std::size_t>(g.parameter)];
     Tensor gradient = tensorAt(gradients.data() + g.offset, placed.type);

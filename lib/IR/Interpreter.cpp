@@ -148,8 +148,7 @@ static void accumulate(Tensor& sum, const Tensor& part) {
 void pdc::add(InterpreterResult& result, const GraphOutput& output, const Tensor& tensor) {
   result.values[output.value->name()] = tensor;
   switch (output.kind) {
-  case OutputKind::result:
-  case OutputKind::term: result.outputs[output.name] = tensor; break;
+  case OutputKind::result: result.outputs[output.name] = tensor; break;
   case OutputKind::loss: result.loss += tensor.asDouble(0); break;
   case OutputKind::state: result.states[output.parameter->name] = tensor; break;
   case OutputKind::gradient: {
@@ -157,6 +156,7 @@ void pdc::add(InterpreterResult& result, const GraphOutput& output, const Tensor
     if (!first) accumulate(sum->second, tensor);
     break;
   }
+  case OutputKind::term:
   case OutputKind::prediction:
   case OutputKind::load:
   case OutputKind::sent: break;

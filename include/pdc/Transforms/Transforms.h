@@ -78,8 +78,8 @@ Expected<LossOptions> lossOptions(const std::map<std::string, std::string>& opti
 /// one, and label inputs are marked.
 Status addLoss(PassContext& context, const LossOptions& options);
 
-/// After the last loss: of several losses each, and scalar outputs of the model from which one is computed, become
-/// outputs of kind term.
+/// After the last loss: of several losses each, and scalar outputs of the model from which one is computed, are outputs
+/// of kind term, too.
 Status nameTerms(PassContext& context);
 
 /// Of branches that meet again, puts those with fewer layers before the longest: what follows where they meet joins the

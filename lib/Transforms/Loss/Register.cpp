@@ -35,7 +35,7 @@ void pdc::registerLossPasses(PassRegistry& registry) {
                 .summary = "Decides which scalars are told beside the total loss",
                 .description =
                     "Each of several losses, without its weight, and scalar outputs of the model from which a loss is "
-                    "computed, such as one that balances the loads of experts, become `term`s, which a run tells by "
+                    "computed, such as one that balances the loads of experts, are `term`s, too, which a run tells by "
                     "their names. Runs once, after the last `add-loss`.",
                 .options = {},
                 .run = nameTerms});

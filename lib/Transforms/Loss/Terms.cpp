@@ -50,10 +50,6 @@ Status pdc::nameTerms(PassContext& context) {
     if (!scalar) return failure;
     terms.push_back({.kind = OutputKind::term, .value = scalar, .name = output.name, .parameter = nullptr});
   }
-  std::erase_if(graph.outputs, [&](const GraphOutput& output) {
-    return output.kind == OutputKind::result && !output.inner &&
-           std::any_of(terms.begin(), terms.end(), [&](const GraphOutput& term) { return term.name == output.name; });
-  });
   graph.outputs.insert(graph.outputs.end(), terms.begin(), terms.end());
   return success;
 }
