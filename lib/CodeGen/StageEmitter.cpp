@@ -207,11 +207,12 @@ private:
       out_ << "};\n";
     }
     if (!memory_.outputs.empty()) {
-      out_ << "\n// What the runtime reads in the slot: losses after forward, predictions after evaluate.\n"
+      out_ << "\n// What the runtime reads in the slot: losses and terms after forward, predictions and loads "
+              "after evaluate.\n"
               "constexpr pdcrt::OutputRow outputs[] = {\n";
       for (const PlacedOutput& o : memory_.outputs)
-        out_ << "    {pdcrt::OutputKind::" << (o.kind == OutputKind::loss ? "loss" : "prediction") << ", "
-             << stringLiteral(o.name) << ", " << typeFields(o.value->type()) << ", " << o.offset
+        out_ << "    {pdcrt::OutputKind::" << wordOf(o.kind) << ", " << stringLiteral(o.name) << ", "
+             << typeFields(o.value->type()) << ", " << o.offset
              << rowPart(pdc::storedPart(wholeOf(o.value->type(), o.part, team().members), o.part, team().members))
              << "},\n";
       out_ << "};\n";

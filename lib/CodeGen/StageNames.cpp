@@ -47,12 +47,21 @@ StageNames::StageNames(const StageProgram& program) {
   nameResults(memory.evaluation, true);
 }
 
-/// Losses and predictions of the graph that `graph` is the memory of.
+std::string pdc::wordOf(OutputKind output) {
+  switch (output) {
+  case OutputKind::loss: return "loss";
+  case OutputKind::term: return "term";
+  case OutputKind::load: return "load";
+  default: return "prediction";
+  }
+}
+
+/// What the runtime reads of the graph that `graph` is the memory of.
 void StageNames::nameOutputs(const MemoryPlan& memory, const GraphMemory& graph) {
   for (const PlacedOutput& output : memory.outputs)
     if (graph.find(output.value))
-      nameFixed(slot, 's', slotNames_, output.kind == OutputKind::loss ? "loss" : "prediction",
-                {Block::slot, -1, output.offset}, output.value->type(), output.name);
+      nameFixed(slot, 's', slotNames_, wordOf(output.kind), {Block::slot, -1, output.offset}, output.value->type(),
+                output.name);
 }
 
 void StageNames::nameFixed(std::vector<ViewMember>& members, char view, Identifiers& names, const std::string& hint,

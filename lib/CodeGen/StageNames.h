@@ -27,6 +27,9 @@ struct ConstantTable {
   const Operation* operation = nullptr;
 };
 
+/// What a program calls an output that the runtime reads.
+std::string wordOf(OutputKind output);
+
 /// Gives every buffer of a stage a member of a view:
 ///   w.fc1_weight   a parameter           r.bn1_running_mean   a running statistic
 ///   s.image        an input              s.in0, s.loss        received from another stage, and a loss

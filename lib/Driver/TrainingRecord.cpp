@@ -59,5 +59,10 @@ void pdc::completeTraining(pdcrt::Training& training, const CompileOptions& opti
   else
     training.loss = integerLabels ? "softmax-cross-entropy" : "output";
   training.metric = !options.metric.empty() ? options.metric : integerLabels ? "accuracy" : labels ? "mse" : "none";
+  for (const GraphOutput& output : main.outputs)
+    if (output.kind == OutputKind::term) training.terms.push_back(output.name);
+  if (const Graph* evaluation = module.findGraph("evaluate"))
+    for (const GraphOutput& output : evaluation->outputs)
+      if (output.kind == OutputKind::load) training.loads.push_back(output.name);
   warnOfUnusedGroups(training, options, module, diags);
 }

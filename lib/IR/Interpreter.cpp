@@ -156,7 +156,9 @@ void pdc::add(InterpreterResult& result, const GraphOutput& output, const Tensor
     if (!first) accumulate(sum->second, tensor);
     break;
   }
+  case OutputKind::term:
   case OutputKind::prediction:
+  case OutputKind::load:
   case OutputKind::sent: break;
   }
 }

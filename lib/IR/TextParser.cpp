@@ -243,13 +243,15 @@ Status Parser::parseShare(LossShare& share) {
 
 Status Parser::parseOutput() {
   static const std::map<std::string, OutputKind> kinds = {
-      {"result", OutputKind::result},     {"loss", OutputKind::loss},   {"prediction", OutputKind::prediction},
-      {"gradient", OutputKind::gradient}, {"state", OutputKind::state}, {"send", OutputKind::sent}};
+      {"result", OutputKind::result},     {"loss", OutputKind::loss},
+      {"term", OutputKind::term},         {"prediction", OutputKind::prediction},
+      {"gradient", OutputKind::gradient}, {"state", OutputKind::state},
+      {"load", OutputKind::load},         {"send", OutputKind::sent}};
   auto kind = kinds.find(token_.text);
   if (token_.kind != Token::Kind::word || kind == kinds.end()) return expected("an operation, an output or '}'");
   take();
   GraphOutput output{.kind = kind->second};
-  if (output.kind == OutputKind::result) {
+  if (output.kind == OutputKind::result || output.kind == OutputKind::term || output.kind == OutputKind::load) {
     Expected<std::string> name = parseText();
     if (!name || !expect('=')) return failure;
     output.name = std::move(*name);

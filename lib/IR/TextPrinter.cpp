@@ -156,8 +156,10 @@ static std::string outputText(const GraphOutput& output) {
   switch (output.kind) {
   case OutputKind::result: return "result " + quoted(output.name) + " = " + value;
   case OutputKind::loss: return "loss " + value;
+  case OutputKind::term: return "term " + quoted(output.name) + " = " + value;
   case OutputKind::prediction:
     return "prediction " + value + (output.part.isSplit() ? " " + splitText(output.part) : "");
+  case OutputKind::load: return "load " + quoted(output.name) + " = " + value;
   case OutputKind::gradient: return "gradient " + nameText('%', output.parameter->name) + " = " + value;
   case OutputKind::state: return "state " + nameText('%', output.parameter->name) + " = " + value;
   case OutputKind::sent: break;

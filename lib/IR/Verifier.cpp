@@ -248,8 +248,12 @@ void GraphVerifier::checkOutput(const GraphOutput& output) {
   const Value& value = *output.value;
   const bool isSent = output.kind == OutputKind::sent;
   if (isSent && output.peer < 0) error() << "'%" << value.name() << "' is sent to no stage";
-  if (output.kind == OutputKind::loss && !(isFloat(value.type().element) && value.type().shape.empty()))
-    error() << "loss '%" << value.name() << "' is " << toString(value.type()) << ", it must be a float scalar";
+  const bool isTerm = output.kind == OutputKind::term;
+  if ((output.kind == OutputKind::loss || isTerm) && !(isFloat(value.type().element) && value.type().shape.empty()))
+    error() << (isTerm ? "term '%" : "loss '%") << value.name() << "' is " << toString(value.type())
+            << ", it must be a float scalar";
+  if (output.kind == OutputKind::load && !(value.type().element == ElementType::f32 && value.type().rank() == 1))
+    error() << "load '%" << value.name() << "' is " << toString(value.type()) << ", it must be a list of f32";
   if (output.kind == OutputKind::gradient || output.kind == OutputKind::state) checkParameterOutput(output);
 }
 

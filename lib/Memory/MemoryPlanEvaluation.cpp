@@ -27,11 +27,11 @@ Status MemoryPlanner::planEvaluation() {
       evaluationPins_.push_back({root, *place, ProgramPhase::evaluate});
     } else if (output.kind == OutputKind::loss) {
       evaluationPins_.push_back({root, lossPlace(losses++, root, predictions), ProgramPhase::evaluate});
-    } else if (output.kind == OutputKind::prediction) {
+    } else if (output.kind == OutputKind::prediction || output.kind == OutputKind::load) {
       const Place place = predictionPlace(root, predictions);
       evaluationPins_.push_back({root, place, ProgramPhase::evaluate});
-      plan_.outputs.push_back({OutputKind::prediction, output.name.empty() ? output.value->name() : output.name,
-                               output.value, place.offset, output.part});
+      plan_.outputs.push_back({output.kind, output.name.empty() ? output.value->name() : output.name, output.value,
+                               place.offset, output.part});
     }
   }
   slotBytes_ = pinnedSlotBytes_ + predictions.end();

@@ -198,13 +198,15 @@ void MemoryPlanner::placeWhatLeaves() {
       break;
     }
     case OutputKind::loss:
+    case OutputKind::term:
+    case OutputKind::load:
     case OutputKind::prediction:
     case OutputKind::result: {
-      if (output.kind != OutputKind::loss && !options_.keepResults)
-        break; // a prediction is read after an evaluate only
+      const bool ofTraining = output.kind == OutputKind::loss || output.kind == OutputKind::term;
+      if (!ofTraining && !options_.keepResults) break; // a prediction is read after an evaluate only
       const Place place = slotPlace(root);
       pins_.push_back({root, place, ProgramPhase::forward});
-      plan_.outputs.push_back({output.kind == OutputKind::loss ? OutputKind::loss : OutputKind::prediction,
+      plan_.outputs.push_back({ofTraining ? output.kind : OutputKind::prediction,
                                output.name.empty() ? output.value->name() : output.name, output.value, place.offset,
                                output.part});
       break;

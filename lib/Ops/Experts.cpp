@@ -256,6 +256,24 @@ OpDef definition(const Places& p, const char* method) {
   return def;
 }
 
+/// A row of one number, 1, for each token: the sum over the slots of an expert is how many it takes.
+Value* loadOf(const Operation& op, Builder& b) {
+  const Type& choices = operandType(op, 1);
+  Shape shape(choices.shape.begin(), choices.shape.end() - 1);
+  shape.push_back(1);
+  Tensor ones({ElementType::f32, shape});
+  for (std::int64_t i = 0; i < ones.elements(); ++i) ones.set(i, 1);
+  Value* taken = b.value("dispatch", {b.constant(ones), op.operand(1), op.operand(2)}, op.attributes);
+  if (!taken) return nullptr;
+  const std::int64_t rank = taken->type().rank();
+  std::vector<std::int64_t> summed = {rank - 2, rank - 1};
+  if (rank == 4) summed.insert(summed.begin(), 0);
+  Value* sums = b.value("reduce_sum", {taken}, {{"axes", summed}});
+  Tensor all({ElementType::f32, {1}});
+  all.set(0, static_cast<double>(choices.elements()));
+  return sums ? b.value("concat", {sums, b.constant(all)}, {{"axis", std::int64_t{0}}}) : nullptr;
+}
+
 OpDef dispatchDef() {
   OpDef def = definition(dispatchPlaces, "dispatch");
   def.summary = "Rows of tokens in the slots of the experts that they choose, times gates; zeros where a slot is empty";
@@ -265,6 +283,7 @@ OpDef dispatchDef() {
   def.infer = inferDispatch;
   def.gradient = [](GradientContext& g) { return gradient(g, true); };
   def.rewrites.raise = raiseExperts; // of combine too
+  def.rewrites.load = loadOf;
   def.reference = reference([]<class T>(ReferenceContext& c) { rowsOfDispatch<T>(c); });
   const auto text = [](const char* x, const char* choices, const char* gates, const char* y) {
     return example("%x: f32" + std::string(x) + ", %e: i64" + choices + ", %s: i64" + choices +

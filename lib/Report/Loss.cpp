@@ -13,6 +13,32 @@
 using namespace pdc;
 using nlohmann::json;
 
+/// {"balance_loss": 1.02, …} of a step.
+static void readTerms(const json& object, double step, RunMetrics& metrics) {
+  for (const auto& [name, value] : object.items()) {
+    if (!value.is_number()) continue;
+    const auto isNamed = [&name = name](const RunMetrics::Term& known) { return known.name == name; };
+    auto term = std::find_if(metrics.terms.begin(), metrics.terms.end(), isNamed);
+    if (term == metrics.terms.end()) term = metrics.terms.insert(term, {name, {}});
+    term->values.push_back({step, value.get<double>()});
+  }
+}
+
+/// {"blocks.0.experts": {"dropped": 0.02, "shares": [0.3, 0.7], "fullest": 1.4}, …} of an evaluation.
+static void readLoads(const json& object, RunMetrics& metrics) {
+  metrics.loads.clear();
+  for (const auto& [layer, said] : object.items()) {
+    if (!said.is_object()) continue;
+    const auto number = [&said = said](const char* key) {
+      return said.contains(key) && said[key].is_number() ? said[key].get<double>() : 0;
+    };
+    RunMetrics::Load load{layer, number("dropped"), number("fullest")};
+    if (const auto shares = said.find("shares"); shares != said.end() && shares->is_array())
+      for (const json& share : *shares) load.shares.push_back(share.is_number() ? share.get<double>() : 0);
+    metrics.loads.push_back(std::move(load));
+  }
+}
+
 Expected<RunMetrics> pdc::readMetrics(const std::string& text, const std::string& file, Diagnostics& diags) {
   RunMetrics metrics;
   int number = 0;
@@ -35,6 +61,10 @@ Expected<RunMetrics> pdc::readMetrics(const std::string& text, const std::string
     double step = numberOf("step"), loss = numberOf("loss"), testLoss = numberOf("test_loss");
     if (!std::isfinite(step)) continue;
     if (std::isfinite(loss)) metrics.losses.push_back({step, loss});
+    if (const auto terms = object.find("terms"); terms != object.end() && terms->is_object())
+      readTerms(*terms, step, metrics);
+    if (const auto loads = object.find("loads"); loads != object.end() && loads->is_object())
+      readLoads(*loads, metrics);
     if (!std::isfinite(testLoss)) continue;
     RunMetrics::Evaluation evaluation{step, testLoss, 0, ""};
     for (const auto& [key, value] : object.items())
@@ -90,6 +120,24 @@ std::string digits(double value) {
   return text;
 }
 
+/// A table of what is told beside the loss, or nothing.
+std::string termsTable(const std::vector<RunMetrics::Term>& terms) {
+  std::string rows;
+  const std::size_t shown = std::min(terms.size(), most::rows);
+  for (std::size_t i = 0; i < shown; ++i) {
+    const std::vector<double> mean = smoothed(pointsOf(terms[i].values));
+    rows += "<tr><td class=\"l\"><code>" + escaped(shortened(terms[i].name, most::nameLength)) + "</code></td><td>" +
+            digits(terms[i].values.front().loss) + "</td><td>" + digits(mean.back()) + "</td></tr>\n";
+  }
+  if (terms.size() > shown)
+    rows += "<tr><td class=\"l\" colspan=\"3\">" + andMore(terms.size(), shown) + "</td></tr>\n";
+  if (rows.empty()) return "";
+  return "<div class=\"scroll\"><table>\n<tr><th class=\"l\">term, without its weight</th><th>at the "
+         "beginning</th><th>at "
+         "the end</th></tr>\n" +
+         rows + "</table></div>\n";
+}
+
 } // namespace
 
 std::string pdc::lossSection(const ReportData& data) {
@@ -140,5 +188,6 @@ std::string pdc::lossSection(const ReportData& data) {
                      digits(data.run.metrics.losses.front().loss) + " at the beginning, " +
                      escaped(digits(mean.back())) + " at the end.",
                  "<div class=\"figure\">" + picture(width, height, "training loss by step", body) +
-                     (notes.empty() ? "" : "<p class=\"note\">" + notes + "</p>\n") + "</div>\n");
+                     (notes.empty() ? "" : "<p class=\"note\">" + notes + "</p>\n") + "</div>\n" +
+                     termsTable(data.run.metrics.terms));
 }

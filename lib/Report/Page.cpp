@@ -142,8 +142,9 @@ std::string pdc::reportHtml(const Plan& plan, const pdcrt::Schedule& schedule, c
       escaped(shortened(plan.model, most::nameLength)) + " · pdc report</title>\n<style>" + styleSheet() +
       "</style>\n</head>\n<body>\n" + sharedDefinitions() + "<main>\n";
   page += headerOf(data) + tilesOf(data);
-  page += stagesSection(data) + timelineSection(data) + lossSection(data) + comparisonSection(data) +
-          timesSection(data) + memorySection(data) + tensorsSection(data) + alternativesSection(data);
+  page += stagesSection(data) + timelineSection(data) + lossSection(data) + loadsSection(data) +
+          comparisonSection(data) + timesSection(data) + memorySection(data) + tensorsSection(data) +
+          alternativesSection(data);
   page += "<footer>Written by pdc. " +
           std::string(plan.modelHash.empty() ? "" : "Model hash " + escaped(plan.modelHash) + ". ") +
           "The prediction is of " + counted(prediction.minibatches, "minibatch") +

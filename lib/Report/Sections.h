@@ -37,6 +37,7 @@ std::string tensorsSection(const ReportData& data);
 std::string alternativesSection(const ReportData& data);
 std::string comparisonSection(const ReportData& data);
 std::string lossSection(const ReportData& data);
+std::string loadsSection(const ReportData& data);
 
 /// Where the timeline of the beginning ends: the fill and two rounds of the schedule, as far as they can be drawn.
 double beginningMs(const ReportData& data);

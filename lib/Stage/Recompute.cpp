@@ -39,7 +39,7 @@ private:
     for (const GraphOutput& output : graph_.outputs) {
       if (output.kind == OutputKind::state) states_.insert(output.value);
       if (output.kind == OutputKind::sent && !output.isGradient) kept_.insert(rootOf(output.value));
-      if (output.kind == OutputKind::loss) kept_.insert(rootOf(output.value));
+      if (output.kind == OutputKind::loss || output.kind == OutputKind::term) kept_.insert(rootOf(output.value));
     }
   }
 

@@ -341,8 +341,9 @@ Expected<Graph*> StageSplitter::buildStage(const Graph& source, int stage, const
 Status StageSplitter::materialise(Graph& graph) {
   std::set<const Value*> gradientsSent;
   for (GraphOutput& output : graph.outputs) {
-    const bool leaves =
-        output.kind == OutputKind::sent || output.kind == OutputKind::loss || output.kind == OutputKind::prediction;
+    const bool leaves = output.kind == OutputKind::sent || output.kind == OutputKind::loss ||
+                        output.kind == OutputKind::term || output.kind == OutputKind::prediction ||
+                        output.kind == OutputKind::load;
     if (!leaves || !output.value->definer()) continue;
     const Value* root = rootOf(output.value);
     if (root->definer() && (!output.isGradient || gradientsSent.insert(root).second)) continue;

@@ -39,6 +39,18 @@ void pdc::computeWithInputGradients(Operation& operation) {
     if (operand && operand->definer()) computeWithInputGradients(*operand->definer());
 }
 
+std::unordered_set<const Value*> pdc::behindLosses(const Graph& graph) {
+  std::unordered_set<const Value*> found;
+  for (const GraphOutput& output : graph.outputs)
+    if (output.kind == OutputKind::loss) found.insert(output.value);
+  const auto& operations = graph.operations();
+  for (auto it = operations.rbegin(); it != operations.rend(); ++it)
+    if (std::any_of((*it)->results().begin(), (*it)->results().end(),
+                    [&](const Value* result) { return result && found.contains(result); }))
+      found.insert((*it)->operands().begin(), (*it)->operands().end());
+  return found;
+}
+
 void pdc::eraseDeadOperations(Graph& graph, const std::unordered_set<const Value*>& kept) {
   std::unordered_set<const Value*> used = kept;
   for (const GraphOutput& output : graph.outputs) used.insert(output.value);

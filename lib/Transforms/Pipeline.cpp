@@ -8,7 +8,7 @@ std::vector<PipelineStep> pdc::afterImportSteps() {
 }
 
 std::vector<PipelineStep> pdc::afterLossesSteps() {
-  return {{"canonicalize", {}}};
+  return {{"name-terms", {}}, {"canonicalize", {}}};
 }
 
 std::vector<PipelineStep> pdc::trainingSteps(const TransformChoices& choices) {

@@ -129,13 +129,19 @@ private:
 
   void addOutput(Module& module, Graph& graph, const std::vector<Value*>& values) {
     Value* value = values[static_cast<std::size_t>(pick(static_cast<int>(values.size())))];
-    GraphOutput output{.kind = static_cast<OutputKind>(pick(6)), .value = value};
+    GraphOutput output{.kind = static_cast<OutputKind>(pick(8)), .value = value};
     switch (output.kind) {
     case OutputKind::result: output.name = name(); break;
     case OutputKind::loss:
+    case OutputKind::term:
+      if (output.kind == OutputKind::term) output.name = name();
       if (!isFloat(value->type().element) || !value->type().shape.empty()) return;
       break;
     case OutputKind::prediction: break;
+    case OutputKind::load:
+      if (value->type().element != ElementType::f32 || value->type().rank() != 1) return;
+      output.name = name();
+      break;
     case OutputKind::gradient:
     case OutputKind::state:
       // Only where the types agree.

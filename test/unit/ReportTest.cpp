@@ -89,3 +89,26 @@ TEST(Report, SaysNothingThatIsNotANumber) {
   EXPECT_EQ(page.find("inf"), std::string::npos);
   EXPECT_NE(page.find("</html>"), std::string::npos);
 }
+
+TEST(Report, ShowsTermsOfTheLossAndLoadsOfExperts) {
+  Plan plan = planWith(std::vector<std::string>(9, "name"));
+  Diagnostics diags(nullptr);
+  const std::string lines = R"({"step": 0, "loss": 5.5, "terms": {"z<loss>": 4, "balance": 2, "bad": null}}
+{"step": 1, "loss": 3.5, "terms": {"z<loss>": 3, "balance": 1}}
+{"step": 1, "none": 0, "loads": {"old": {"dropped": 0.5, "shares": [1], "fullest": 1}}}
+{"step": 2, "none": 0, "loads": {"a&b": {"dropped": 0.125, "shares": [0.25, 0.75], "fullest": 1.5}, "empty": {"shares": []}, "odd": 1}}
+)";
+  MeasuredRun run;
+  Expected<RunMetrics> metrics = readMetrics(lines, "metrics.jsonl", diags);
+  ASSERT_TRUE(metrics);
+  run.metrics = *metrics;
+  const std::string page = reportHtml(plan, buildSchedule(shapeOf(plan)), run);
+  for (const char* row : {"<td class=\"l\"><code>z&lt;loss&gt;</code></td><td>4</td><td>3</td>",
+                          "<td class=\"l\"><code>balance</code></td><td>2</td><td>1</td>",
+                          "<td class=\"l\"><code>a&amp;b</code></td><td>2</td><td>12.5 %</td><td>1.5</td>",
+                          "<title>expert 1: 75.0 %</title>", "<code>empty</code></td><td>0</td>"})
+    EXPECT_NE(page.find(row), std::string::npos) << row;
+  for (const char* row : {"<code>old</code>", "<code>odd</code>", "<code>bad</code>"})
+    EXPECT_EQ(page.find(row), std::string::npos) << row;
+  EXPECT_EQ(reportHtml(plan, buildSchedule(shapeOf(plan))).find("id=\"experts\""), std::string::npos);
+}

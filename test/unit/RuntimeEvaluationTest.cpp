@@ -1,6 +1,7 @@
 // LINK: pdcrt
 // Metrics of an evaluation, training.json, and the learning rate by step.
 #include "data/Evaluation.h"
+#include "data/Loads.h"
 #include "pdcrt/Part.h"
 #include "pdcrt/Training.h"
 
@@ -25,6 +26,18 @@ TEST(TrainingFile, HasAxesOfTheBatch) {
   for (const char* wrong : {"[1]", "{\"x\": -1}", "{\"x\": 1.5}", "{\"x\": 8}", "{\"x\": \"none\"}"})
     EXPECT_EQ(parseTraining("{\"batch_axes\": " + std::string(wrong) + "}", "t.json", read).code(), Exit::invalid)
         << wrong;
+}
+
+TEST(TrainingFile, NamesWhatRunsReport) {
+  Training training, read;
+  training.terms = {"balance_loss", "z \"loss\""};
+  training.loads = {"blocks.0.experts"};
+  ASSERT_TRUE(parseTraining(toJson(training), "t.json", read));
+  EXPECT_EQ(read.terms, training.terms);
+  EXPECT_EQ(read.loads, training.loads);
+  EXPECT_EQ(toJson(Training()).find("terms"), std::string::npos) << "older programs know no such key";
+  for (const char* wrong : {"{\"terms\": \"x\"}", "{\"loads\": [1]}"})
+    EXPECT_EQ(parseTraining(wrong, "t.json", read).code(), Exit::invalid) << wrong;
 }
 
 // ---- Evaluation ----
@@ -130,6 +143,35 @@ TEST(Evaluation, AnOutputOfTheModelCountsInWholeMinibatches) {
   EXPECT_TRUE(checkSums(sums, training));
   EXPECT_EQ(metricOf(sums, training), 0.625);
   EXPECT_EQ(sums.lossWeight, 0) << "there is no test loss";
+}
+
+TEST(Evaluation, AddsUpLoadsOfLayersInWholeMinibatches) {
+  Training training;
+  training.batch = 2;
+  training.loads = {"none", "large", "small"};
+  constexpr int experts = 40; // more than one message has room for
+  const OutputRow outputs[] = {{OutputKind::load, "small", Element::f32, {3}, 0},
+                               {OutputKind::load, "large", Element::f32, {experts + 1}, 16},
+                               {OutputKind::load, "unknown", Element::f32, {3}, 0},
+                               {OutputKind::prediction, "none", Element::f32, {3}, 0}};
+  const Stage stage = {.index = 0, .count = 1, .outputs = outputs};
+  std::vector<float> slot = {3, 1, 5, 0};
+  for (int e = 0; e < experts; ++e) slot.push_back(e == 7 ? 11.0f : 1.0f);
+  slot.push_back(experts + 10);
+  Loads here, there, all;
+  const auto* bytes = reinterpret_cast<const std::byte*>(slot.data());
+  here.add(training, stage, bytes, 2);
+  here.add(training, stage, bytes, 1); // half of a minibatch
+  slot[0] = 0, slot[1] = 4;
+  there.add(training, stage, bytes, 2);
+  for (const Loads* part : {&here, &there})
+    for (const Message& message : part->messages()) all.add(message);
+  std::string large = "{\"dropped\":0.0,\"shares\":[";
+  for (int e = 0; e < experts; ++e) large += std::string(e == 0 ? "" : ",") + (e == 7 ? "0.22" : "0.02");
+  EXPECT_EQ(all.text(training), "{\"large\":" + large + "],\"fullest\":8.8}," +
+                                    "\"small\":{\"dropped\":0.2,\"shares\":[0.375,0.625],"
+                                    "\"fullest\":1.25}}");
+  EXPECT_EQ(Loads().text(training), "");
 }
 
 TEST(Evaluation, MeasuresSquaredErrorAndBinaryCrossEntropy) {

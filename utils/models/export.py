@@ -6,8 +6,8 @@
 
 In training mode with nothing folded: weights keep their names, ties stay ties, BatchNorm and Dropout are trained. The
 batch is symbolic unless --batch fixes it. --loss puts the loss into the model, whose inputs are then those of the
-network and `label`, and whose output is `loss`; networks with a second output (inception-v3, switch, top2-experts) want
-it. --inference shows what people have more often: a file for inference, with constants folded.
+network and `label`, and whose outputs are `loss` and the scalars that are a part of it, such as `balance_loss`; networks
+with several outputs (inception-v3, mixtures of experts) want it. --inference shows what people have more often: a file for inference, with constants folded.
 """
 import argparse
 import pathlib
@@ -25,9 +25,9 @@ def export(name, path, size="small", opset=None, batch=None, seed=0, inference=F
     names, outputs = [entry.name for entry in network.inputs], ["logits"]
     if loss:
         module, inputs = with_loss(network, module), [*inputs, label]
-        names, outputs = [*names, "label"], ["loss"]
+        names, outputs = [*names, "label"], ["loss", *network.losses()]
     elif network.auxiliary and isinstance(module.train(not inference)(*inputs), tuple):  # Inception: in training only
-        outputs.append("auxiliary")
+        outputs += network.auxiliary
     symbolic = {} if batch else {entry: {0: "batch"} for entry in [*names, "logits"]}
     mode = torch.onnx.TrainingMode.EVAL if inference else torch.onnx.TrainingMode.TRAINING
     warnings.filterwarnings("ignore")

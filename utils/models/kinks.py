@@ -1,11 +1,12 @@
-"""Weights with which no ReLU and no max pooling of the first step is at a kink but for rounding.
+"""Weights with which no ReLU, no max pooling and no router of the first step is at a kink but for rounding.
 
 Whether a gradient passes a ReLU whose input is 0 but for rounding, or to which of two inputs of a pooling that differ by
 rounding, depends on the precision and on the order of every sum. One such input among a million changes the gradients before
 it by about 1e-3, a thousand times what rounding does, and hides whether anything else is right. PyTorch in f64 finds them, from
 the first layer to the last. Every channel's bias is moved by at most a twentieth of the standard deviation of what it is
 added to, into the middle of the widest gap between the values there. A channel of a convolution in which a pooling has two
-largest inputs that are nearly equal gets its weights changed at random, by some hundredths. Others may have used that channel
+largest inputs that are nearly equal gets its weights changed at random, by some hundredths; so does a router for which two of a
+token's best experts, or the last of them and the next one, are nearly equal. Others may have used that channel
 before, so all is looked through again until nothing changes. What is changed is rounded to f32 at once: rounded only in the end,
 all those changes together would move the values behind 90 layers to their kinks again.
 """
@@ -17,7 +18,8 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 REACH = 0.05  # of a bias, in standard deviations
-APART = 0.1  # two inputs of a pooling, in standard deviations over the number of its windows in a channel
+APART = 0.1  # two inputs of a pooling, in standard deviations over the number of its windows in a channel; or two of a router's
+# choices, in standard deviations of its logits over the number of choices
 NOISE = 0.02  # of a weight, in standard deviations
 PASSES = 20
 
@@ -74,6 +76,24 @@ def windows_of(values, window):
     return functional.unfold(values, *window).shape[2] * len(values)
 
 
+class Router:
+    """A layer without bias, and the softmax from which experts are chosen."""
+
+    def __init__(self, inputs, weight, logits, probabilities):
+        self.inputs, self.weight, self.logits, self.probabilities = inputs, weight, logits, probabilities
+
+    def redraw(self, generator):
+        noise = torch.randn(self.weight.shape, generator=generator, dtype=self.weight.dtype)
+        self.weight.copy_((self.weight + NOISE * self.weight.std() * noise).float())
+        self.logits.copy_(functional.linear(self.inputs, self.weight))
+        self.probabilities.copy_(self.logits.softmax(-1))
+
+    def is_near_tie(self, chosen):
+        best = self.logits.topk(min(chosen + 1, self.logits.shape[-1]), dim=-1).values
+        gaps = best[..., :-1] - best[..., 1:]
+        return bool(gaps.min() < APART * self.logits.std() / gaps.numel())
+
+
 class Settling(TorchFunctionMode):
     """Changes the weights while a network computes. `batch`: samples that BatchNorm takes together."""
 
@@ -88,6 +108,10 @@ class Settling(TorchFunctionMode):
         if name == "relu":
             self.settle(arguments[0], [0.0])
             return self.with_channels(function(*arguments, **named), channels)
+        if name == "topk" and hasattr(arguments[0], "router"):
+            while arguments[0].router.is_near_tie(arguments[1]):
+                arguments[0].router.redraw(self.generator)
+                self.changed = True
         if name == "max_pool2d" and channels:
             self.untie(arguments[0], channels, arguments[1], named)
         if name == "hardtanh":
@@ -97,6 +121,10 @@ class Settling(TorchFunctionMode):
             found = channels[0].normalised(self.batch, arguments[1:3], named) if channels else None
             return self.with_channels(self.with_bias(torch.cat(parts), named["bias"]), found and [found])
         result = function(*arguments, **named)
+        if name == "linear" and arguments[2] is None:
+            result.layer = arguments[:2]
+        if name == "softmax" and hasattr(arguments[0], "layer"):
+            result.router = Router(*arguments[0].layer, arguments[0], result)
         if name == "conv2d" and arguments[2] is None and arguments[6] == 1:
             return self.with_channels(result, [Channels(arguments)])
         if name == "cat" and all(getattr(part, "channels", None) for part in arguments[0]):

@@ -30,7 +30,9 @@ TITLES = {"alexnet": "AlexNet", "vgg16": "VGG-16", "resnet18": "ResNet-18", "res
           "squeezenet": "SqueezeNet 1.1", "vit-b-16": "ViT-B/16", "bert-base": "BERT-base", "gpt2": "GPT-2",
           "llama": "Llama-like decoder, 0.67 · 10⁹ parameters", "awd-lm": "AWD-LM-like LSTM language model",
           "gnmt8": "GNMT-8", "gnmt16": "GNMT-16", "s2vt": "S2VT", "switch": "Switch experts",
-          "top2-experts": "Top-2 experts"}
+          "top2-experts": "Top-2 experts", "gshard": "GShard experts in groups", "st-moe": "ST-MoE experts",
+          "deepseek-moe": "DeepSeekMoE experts"}
+MIXTURES = ("switch", "top2-experts", "gshard", "st-moe", "deepseek-moe")
 PYTHON = "/usr/bin/python3"
 # Of the same page, by other scripts.
 OTHER_PARTS = {"sweep": "utils/models/sweep.py", "wheels": "utils/models/wheels.py"}
@@ -39,11 +41,11 @@ OTHER_PARTS = {"sweep": "utils/models/sweep.py", "wheels": "utils/models/wheels.
 def export_flags(name):
     """Two outputs want the loss inside; the capacity of experts is that of a fixed number of samples."""
     network = NETWORKS[name]["full"]
-    return (["--loss"] if network.auxiliary else []) + (["--batch=4"] if name in ("switch", "top2-experts") else [])
+    return (["--loss"] if network.auxiliary else []) + (["--batch=4"] if name in MIXTURES else [])
 
 
 def batch_of(name):
-    return {"switch": 4, "top2-experts": 4, "llama": 16}.get(name, 32)  # 32 of Llama take more than 8 devices have
+    return 4 if name in MIXTURES else {"llama": 16}.get(name, 32)  # 32 of Llama take more than 8 devices have
 
 
 def compile_flags(name):

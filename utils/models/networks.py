@@ -27,8 +27,11 @@ class Network(NamedTuple):
     make: Callable  # () -> nn.Module
     inputs: tuple
     label: Input  # classes
-    auxiliary: float = None  # weight of the second output in the loss: of another classifier's, or a loss itself
+    auxiliary: dict = {}  # weights, in the loss, of the outputs after the logits: losses (NAME_loss), or other logits
     opset: int = 14
+
+    def losses(self):
+        return [name for name in self.auxiliary if name.endswith("_loss")]
 
 
 def image(size, channels=3):
@@ -78,13 +81,14 @@ def lstm_lm():
             "text": network(24, words=2000, width=128, hidden=256)}
 
 
-def mixture(chosen):
-    """Capacity: 1.25 times the tokens that each expert would get if all got as many (4 samples)."""
+def mixture(best, losses, layer=experts.Experts, small_experts=4, full_experts=8, part=1, **more):
+    """Capacity: 1.25 times the tokens that each expert would get if all got as many, where the tokens of 4 samples, in `groups`, go to
+    their `best` experts. The hidden width of an expert is four times the width, or a `part` of that."""
     def arguments(words, width, layers, heads, count, tokens):
-        return dict(words=words, width=width, layers=layers, heads=heads, hidden=4 * width, experts=count,
-                    chosen=chosen, capacity=-(-5 * chosen * tokens // (4 * count)))
-    return of_text(experts.ExpertsLm, arguments(40, 16, 2, 2, 4, 4 * 8), arguments(32000, 768, 6, 12, 8, 4 * 128),
-                   (8, 128), auxiliary=0.01)
+        return dict(words=words, width=width, layers=layers, heads=heads, hidden=4 * width // part, experts=count, layer=layer,
+                    capacity=-(-5 * best * tokens // (4 * count * more.get("groups", 1))), **more)
+    return of_text(experts.ExpertsLm, arguments(40, 16, 2, 2, small_experts, 4 * 8),
+                   arguments(32000, 768, 6, 12, full_experts, 4 * 128), (8, 128), auxiliary=losses)
 
 
 def teaching_network(make, shape):
@@ -97,7 +101,7 @@ NETWORKS = {
     "vgg16": of_vision("vgg16", 32),
     "resnet18": of_vision("resnet18", 64),
     "resnet50": of_vision("resnet50", 64),
-    "inception-v3": of_vision("inception_v3", 107, 299, auxiliary=0.4),
+    "inception-v3": of_vision("inception_v3", 107, 299, auxiliary={"auxiliary": 0.4}),
     "mobilenet-v2": of_vision("mobilenet_v2", 64),
     "densenet121": of_vision("densenet121", 64),
     "squeezenet": of_vision("squeezenet1_1", 64),
@@ -117,8 +121,12 @@ NETWORKS = {
     "lstm-lm": lstm_lm(),
     "s2vt": {"small": captions(dict(features=32, words=40, width=16, hidden=24), 6, 5),
              "full": captions(dict(features=4096, words=12000, width=500, hidden=1000), 80, 20)},
-    "switch": mixture(chosen=1),
-    "top2-experts": mixture(chosen=2),
+    "switch": mixture(1, {"balance_loss": 0.01}, chosen=1),
+    "top2-experts": mixture(2, {"balance_loss": 0.01}, chosen=2),
+    "gshard": mixture(2, {"balance_loss": 0.01}, layer=experts.GroupedExperts, groups=4),
+    "st-moe": mixture(2, {"balance_loss": 0.01, "z_loss": 0.001}, layer=experts.StableExperts, chosen=2),
+    "deepseek-moe": mixture(6, {"balance_loss": 0.003, "device_loss": 0.05}, layer=experts.FineGrainedExperts, small_experts=16,
+                            full_experts=64, part=8, chosen=6, shared=2, devices=4),
     # Smaller ones, each with something that a compiler could get wrong.
     "mlp": teaching_network(teaching.Mlp, (20,)),
     "lenet": teaching_network(teaching.LeNet, (1, 28, 28)),
@@ -162,17 +170,25 @@ def samples(network, count, seed=0):
 
 
 def loss_of(network, outputs, label):
-    """Cross-entropy of the logits (classes last), and what an auxiliary output adds."""
+    """Cross-entropy of the logits (classes last), and what the outputs after them add."""
     def cross_entropy(logits):
         return functional.cross_entropy(logits.reshape(-1, logits.shape[-1]), label.reshape(-1))
     if not isinstance(outputs, tuple):
         return cross_entropy(outputs)
-    logits, other = outputs
-    return cross_entropy(logits) + network.auxiliary * (other if other.dim() == 0 else cross_entropy(other))
+    total = cross_entropy(outputs[0])
+    for (name, weight), other in zip(network.auxiliary.items(), outputs[1:]):
+        total = total + weight * (other if name in network.losses() else cross_entropy(other))
+    return total
 
 
 def with_loss(network, module):
-    """Makes the module compute its loss: its inputs are then the network's and the label. Names stay what they are."""
+    """Makes the module compute its loss: its inputs are then the network's and the label, its outputs the loss and network.losses().
+    Names stay what they are."""
     forward = module.forward
-    module.forward = lambda *inputs: loss_of(network, forward(*inputs[:-1]), inputs[-1])
+
+    def forward_with_loss(*inputs):
+        outputs = forward(*inputs[:-1])
+        loss = loss_of(network, outputs, inputs[-1])
+        return (loss, *outputs[1:]) if network.losses() else loss
+    module.forward = forward_with_loss
     return module

@@ -173,7 +173,9 @@ struct GraphInput {
 enum class OutputKind {
   result,     ///< an output of the model
   loss,       ///< a scalar to minimise; several add up
+  term,       ///< a scalar from which a loss is computed: told by its name, beside the total
   prediction, ///< what a metric looks at
+  load,       ///< of @evaluate: numbers that are added up over its minibatches and told by a name (OpRewrites::load)
   gradient,   ///< of one use of `parameter`; in program order of the uses
   state,      ///< the new value of `parameter`
   sent        ///< of a stage's graph: to stage `peer`; a gradient when `isGradient`
@@ -182,7 +184,7 @@ enum class OutputKind {
 struct GraphOutput {
   OutputKind kind = OutputKind::result;
   Value* value = nullptr;
-  std::string name;               ///< of results: the model's output name
+  std::string name;               ///< of results: the model's output name; of terms and loads: as people know them
   Parameter* parameter = nullptr; ///< of gradients and states
   int peer = -1;
   bool isGradient = false;

@@ -124,6 +124,9 @@ struct OpRewrites {
   std::function<Operation*(const Operation&, Builder&)> again;
   /// The form of the op when the model is evaluated; null: itself. Returns the values that replace the results.
   std::function<std::vector<Value*>(const Operation&, Builder&)> evaluation;
+  /// Where the operation deals out rows to several places, which may have no room for all: f32[places + 1], how many
+  /// each place takes, and, last, how many there are. Asked when the model is evaluated; null: it does not.
+  std::function<Value*(const Operation&, Builder&)> load;
   /// Simplifications of the canonicaliser: a value that replaces result 0, or null.
   std::function<Value*(Operation&, Builder&)> canonicalize;
   /// Recognises the operations that exporters write for this op: a value, made by this op, that replaces result 0 of

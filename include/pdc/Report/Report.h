@@ -18,8 +18,22 @@ struct RunMetrics {
     double step = 0, loss = 0, value = 0;
     std::string metric;
   };
+  /// What is told beside the loss, by its name.
+  struct Term {
+    std::string name;
+    std::vector<Loss> values;
+  };
+  /// How a layer has dealt out rows to its experts.
+  struct Load {
+    std::string layer;
+    double dropped = 0;              ///< share of the rows that found no room
+    double fullest = 0;              ///< rows of the fullest expert over their mean
+    std::vector<double> shares = {}; ///< of each expert, of the rows that found room
+  };
   std::vector<Loss> losses; ///< finite ones, in the order of the file
+  std::vector<Term> terms;  ///< likewise
   std::vector<Evaluation> evaluations;
+  std::vector<Load> loads; ///< of the last evaluation that tells some
 };
 
 /// Reads one JSON object per line; lines that say nothing of loss or evaluation are left out.

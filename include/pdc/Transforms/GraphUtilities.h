@@ -37,6 +37,9 @@ bool addsGradients(const Operation& operation);
 /// which gradients leave a stage.
 void computeWithInputGradients(Operation& operation);
 
+/// What the losses of `graph` are computed from, themselves included.
+std::unordered_set<const Value*> behindLosses(const Graph& graph);
+
 /// Removes operations that lead to no output, to no value in `kept`, and are not the origin of one that stays.
 void eraseDeadOperations(Graph& graph, const std::unordered_set<const Value*>& kept = {});
 

@@ -78,6 +78,10 @@ Expected<LossOptions> lossOptions(const std::map<std::string, std::string>& opti
 /// one, and label inputs are marked.
 Status addLoss(PassContext& context, const LossOptions& options);
 
+/// After the last loss: of several losses each, and scalar outputs of the model from which one is computed, are outputs
+/// of kind term, too.
+Status nameTerms(PassContext& context);
+
 /// Of branches that meet again, puts those with fewer layers before the longest: what follows where they meet joins the
 /// fusion group of the last one, and the others can be on either side of a cut.
 Status orderBranches(PassContext& context);
@@ -103,7 +107,8 @@ Status chooseLayouts(PassContext& context);
 
 /// Adds @evaluate: the forward part of @main with each op's evaluation form (running statistics, no dropout). Values
 /// keep the names that they have in @main. Its outputs are losses where the label is there, and predictions, which
-/// @main loses, with what leads to nothing else inside of its group.
+/// @main loses, with what leads to nothing else inside of its group; and loads of layers
+/// (OpRewrites::load).
 Status addEvaluation(PassContext& context);
 
 } // namespace pdc

@@ -29,7 +29,8 @@ private:
   Expected<GraphOutput*> chosen();
   Expected<GraphOutput*> named();
   Value* weighted(Value* loss);
-  Status becomeLoss(GraphOutput& output);
+  void addTerms();
+  Status becomeLoss(std::size_t place);
   void markLabels();
   void markPrediction();
 
@@ -49,6 +50,7 @@ private:
   Graph& graph_;
   const LossOptions& options_;
   Builder builder_;
+  std::vector<std::pair<std::string, Value*>> terms_; ///< the losses, without their weights
 };
 
 } // namespace
@@ -87,29 +89,32 @@ Value* LossPass::weighted(Value* loss) {
   return builder_.value("mul", {loss, builder_.constant(options_.weight, loss->type().element)});
 }
 
-Status LossPass::becomeLoss(GraphOutput& output) {
+/// The output at this place.
+Status LossPass::becomeLoss(std::size_t place) {
+  GraphOutput& output = graph_.outputs[place];
   output.kind = OutputKind::loss;
   builder_.setLocation(output.value->definer() ? output.value->definer()->location : Location{});
   Value* scalar = output.value;
   if (scalar->type().rank() != 0)
     scalar = builder_.value("reshape", {scalar}, {{"shape", std::vector<std::int64_t>{}}});
-  output.value = weighted(scalar);
-  return output.value ? Status(success) : Status(failure);
+  if (!scalar || !(output.value = weighted(scalar))) return failure;
+  terms_.emplace_back(output.name, scalar);
+  return success;
 }
 
 /// The outputs of loss operators, else the only scalar float output.
 Status LossPass::takeDefault() {
   bool any = false;
-  std::vector<GraphOutput*> scalars;
-  for (GraphOutput& output : graph_.outputs) {
-    if (!isScalarResult(output)) continue;
-    scalars.push_back(&output);
-    if (!lossOperation(output.value)) continue;
+  std::vector<std::size_t> scalars;
+  for (std::size_t i = 0, count = graph_.outputs.size(); i < count; ++i) { // their terms come behind them
+    if (!isScalarResult(graph_.outputs[i])) continue;
+    scalars.push_back(i);
+    if (!lossOperation(graph_.outputs[i].value)) continue;
     any = true;
-    if (!becomeLoss(output)) return failure;
+    if (!becomeLoss(i)) return failure;
   }
   if (any) return success;
-  if (scalars.size() == 1) return becomeLoss(*scalars[0]);
+  if (scalars.size() == 1) return becomeLoss(scalars[0]);
   return error()
              .note("outputs of the model: " + listResults())
              .help("give --loss=softmax-cross-entropy, nll, mse, bce-with-logits or bce to add a loss, or "
@@ -119,9 +124,10 @@ Status LossPass::takeDefault() {
 }
 
 Status LossPass::takeOutput() {
-  for (GraphOutput& output : graph_.outputs) {
+  for (std::size_t i = 0; i < graph_.outputs.size(); ++i) {
+    const GraphOutput& output = graph_.outputs[i];
     if (output.kind != OutputKind::result || output.name != options_.output) continue;
-    if (isFloat(output.value->type().element) && isScalar(output)) return becomeLoss(output);
+    if (isFloat(output.value->type().element) && isScalar(output)) return becomeLoss(i);
     return error().help("give --loss=softmax-cross-entropy:" + options_.output + " or another loss to add one")
            << "output '" << options_.output << "' is " << toString(output.value->type())
            << ", a loss is a float scalar";
@@ -203,6 +209,7 @@ Status LossPass::add() {
   const auto place = std::find_if(graph_.outputs.begin(), graph_.outputs.end(),
                                   [](const GraphOutput& other) { return other.kind != OutputKind::loss; });
   graph_.outputs.insert(place, {.kind = OutputKind::loss, .value = loss, .name = "loss", .parameter = nullptr});
+  terms_.emplace_back(options_.kind + ":" + name, added->loss);
   return success;
 }
 
@@ -223,8 +230,20 @@ void LossPass::markLabels() {
       input.kind = InputKind::label;
 }
 
-/// Where the model computes its loss itself, a metric looks at what the loss operator compares with the labels; without
-/// one, at the first output that is not a scalar.
+/// The loss operation from which the losses are computed, where there is one and no other.
+static const Operation* onlyLossOperation(const Graph& graph) {
+  const std::unordered_set<const Value*> behind = behindLosses(graph);
+  const Operation* only = nullptr;
+  for (const auto& operation : graph.operations()) {
+    if (!operation->def().facts.lossLike || !behind.contains(operation->result(0))) continue;
+    if (only) return nullptr;
+    only = operation.get();
+  }
+  return only;
+}
+
+/// Where the model computes its loss itself, a metric looks at what the loss operator compares with the labels, if need
+/// be below a sum with other terms; without one, at the first output that is not a scalar.
 void LossPass::markPrediction() {
   Value* prediction = nullptr;
   for (const GraphOutput& output : graph_.outputs) {
@@ -232,6 +251,7 @@ void LossPass::markPrediction() {
     if (output.kind != OutputKind::loss || prediction) continue;
     if (const Operation* loss = lossOperation(output.value)) prediction = loss->operand(0);
   }
+  if (const Operation* loss = prediction ? nullptr : onlyLossOperation(graph_)) prediction = loss->operand(0);
   for (GraphOutput& output : graph_.outputs)
     if (prediction ? output.value == prediction : isTensorResult(output)) {
       output.kind = OutputKind::prediction;
@@ -242,11 +262,23 @@ void LossPass::markPrediction() {
         {.kind = OutputKind::prediction, .value = prediction, .name = prediction->name(), .parameter = nullptr});
 }
 
+/// What is told beside the total, where there are several losses (nameTerms).
+void LossPass::addTerms() {
+  for (const auto& [first, value] : terms_) {
+    std::string name = first;
+    const auto isTaken = [&](const GraphOutput& other) { return other.kind == OutputKind::term && other.name == name; };
+    for (int i = 2; std::any_of(graph_.outputs.begin(), graph_.outputs.end(), isTaken); ++i)
+      name = first + " " + std::to_string(i);
+    graph_.outputs.push_back({.kind = OutputKind::term, .value = value, .name = name, .parameter = nullptr});
+  }
+}
+
 Status LossPass::run() {
   const Status status = options_.kind.empty() ? takeDefault() : options_.kind == "output" ? takeOutput() : add();
   if (!status) return failure;
   markLabels();
   markPrediction();
+  addTerms();
   return shareLosses(context_, graph_, options_); // last: what is behind a loss operation is sought above
 }
 

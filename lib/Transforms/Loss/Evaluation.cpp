@@ -1,6 +1,7 @@
 // @evaluate: the forward part of @main, with each operation in the form that it has when the model is used.
 #include "pdc/Transforms/Transforms.h"
 
+#include "Loads.h"
 #include "pdc/Transforms/GraphUtilities.h"
 
 #include "pdc/IR/Builder.h"
@@ -9,10 +10,10 @@
 
 using namespace pdc;
 
-/// Leaves the forward operations, losses and predictions.
+/// Leaves the forward operations, losses and predictions. Terms of losses are told while training goes on.
 static void dropTraining(Graph& graph) {
   std::erase_if(graph.outputs, [](const GraphOutput& output) {
-    return output.kind == OutputKind::gradient || output.kind == OutputKind::state;
+    return output.kind == OutputKind::gradient || output.kind == OutputKind::state || output.kind == OutputKind::term;
   });
   std::vector<bool> backward;
   for (const auto& operation : graph.operations()) backward.push_back(!isForward(*operation));
@@ -104,6 +105,7 @@ Status pdc::addEvaluation(PassContext& context) {
     if (!evaluationForm(context, graph, *operation)) return failure;
     for (const std::string& name : names) kept.insert(graph.find(name));
   }
+  if (!addLoads(context, graph)) return failure;
   eraseDeadOperations(graph, kept);
   dropPredictions(**main);
 

@@ -31,12 +31,21 @@ void pdc::registerLossPasses(PassRegistry& registry) {
                             {"label_smoothing", "share of the loss that all classes have in equal parts"},
                             {"class_weights", "one weight per class: 1/2/0.5"}},
                 .run = runAddLoss});
+  registry.add({.argument = "name-terms",
+                .summary = "Decides which scalars are told beside the total loss",
+                .description =
+                    "Each of several losses, without its weight, and scalar outputs of the model from which a loss is "
+                    "computed, such as one that balances the loads of experts, are `term`s, too, which a run tells by "
+                    "their names. Runs once, after the last `add-loss`.",
+                .options = {},
+                .run = nameTerms});
   registry.add({.argument = "add-evaluation",
                 .summary = "Adds @evaluate, the forward part of @main as the model is used",
                 .description =
                     "Operations take their evaluation form (running statistics, no dropout). Values that groups hand "
                     "to each other keep their names. Predictions exist there only: @main loses them, and the "
-                    "operations inside their group that lead to nothing else.",
+                    "operations inside their group that lead to nothing else. Layers that deal out rows to places "
+                    "(experts) get an output `load`: how many rows each place takes, and how many there are.",
                 .options = {},
                 .run = addEvaluation});
 }

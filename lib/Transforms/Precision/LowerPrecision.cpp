@@ -35,6 +35,7 @@ public:
   Status run();
 
 private:
+  void findChoosing();
   bool isLowered(const Operation& operation) const;
   bool readsLow(const Operation& operation) const;
   bool movesLow(const Operation& operation) const;
@@ -47,7 +48,8 @@ private:
   Graph& graph_;
   ElementType low_;
   Builder builder_;
-  std::map<const Value*, Value*> narrow_; ///< what exists in low precision, by its f32 value
+  std::unordered_set<const Operation*> choosing_; ///< products whose results choose something: routers of experts
+  std::map<const Value*, Value*> narrow_;         ///< what exists in low precision, by its f32 value
 };
 
 } // namespace
@@ -116,7 +118,40 @@ bool Lowering::movesLow(const Operation& operation) const {
   return readsLow(operation) && written <= read; // copies would be widened one by one
 }
 
+/// Whether the integers are numbers of things, and not values with few bits.
+static bool areIndices(const Value* value) {
+  const ElementType element = value ? value->type().element : ElementType::f32;
+  return !isFloat(element) && element != ElementType::boolean && pdcrt::bytesOf(element) > 2;
+}
+
+/// The float that an operation computes with, but for constants, weights and random numbers; null: there are several.
+static const Value* onlyFloat(const Operation& operation) {
+  const Value* only = nullptr;
+  for (const Value* operand : operation.operands()) {
+    if (!operand || !isFloat(operand->type().element) || operand->parameter()) continue;
+    if (const Operation* definer = operand->definer(); definer && (isConstant(*definer) || definer->def().facts.random))
+      continue;
+    if (only && only != operand) return nullptr;
+    only = operand;
+  }
+  return only;
+}
+
+/// Rounded logits would choose others, so the product that makes them stays f32, and with it what is made of them.
+void Lowering::findChoosing() {
+  const std::unordered_set<const Value*> behind = behindLosses(graph_);
+  for (const auto& operation : graph_.operations()) {
+    const auto chooses = [&](const Value* result) { return areIndices(result) && behind.contains(result); };
+    if (std::none_of(operation->results().begin(), operation->results().end(), chooses)) continue;
+    const Value* value = onlyFloat(*operation);
+    while (value && value->definer() && value->definer()->def().precision != PrecisionClass::preferLow)
+      value = onlyFloat(*value->definer());
+    if (value && value->definer()) choosing_.insert(value->definer());
+  }
+}
+
 bool Lowering::isLowered(const Operation& operation) const {
+  if (choosing_.contains(&operation)) return false;
   const OpDef& def = operation.def();
   bool inF32 = false;
   for (std::size_t i = 0; i < operation.operands().size(); ++i) inF32 |= isNarrowed(operation, i);
@@ -157,6 +192,7 @@ Status Lowering::giveLow(Operation& operation) {
 }
 
 Status Lowering::run() {
+  findChoosing();
   std::vector<Operation*> operations; // lowering changes the list
   for (const auto& operation : graph_.operations()) operations.push_back(operation.get());
   for (Operation* operation : operations)

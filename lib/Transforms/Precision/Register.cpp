@@ -74,8 +74,9 @@ void pdc::registerPrecisionPasses(PassRegistry& registry) {
                     "Converts the f32 operands of forward operations whose OpDef prefers low precision and has a "
                     "kernel for it, and their results back to f32. Between two such operations nothing is converted, "
                     "nor where elements of low precision only move. Softmax cross-entropy reads logits in low "
-                    "precision; a norm rounds what only products read (attribute `result`). Everything else stays "
-                    "f32: parameters are the master weights, and their gradients are f32. Runs before "
+                    "precision; a norm rounds what only products read (attribute `result`). A product whose result "
+                    "chooses something, as a router's logits choose experts, stays f32. So does everything else: "
+                    "parameters are the master weights, and their gradients are f32. Runs before "
                     "`differentiate`. The CPU target has no low precision.",
                 .options = {{"type", "bf16 or f16"}},
                 .run = runLowerPrecision});

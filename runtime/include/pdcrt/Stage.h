@@ -146,14 +146,15 @@ struct DataRow {
   bool ofDataSet() const { return !lossScale && !share; }
 };
 
-enum class OutputKind : std::uint8_t { loss, prediction };
+enum class OutputKind : std::uint8_t { loss, prediction, term, load };
 
 /// The axis of a prediction of this rank, 1 or more, that has the classes.
 constexpr int classAxis(int rank) {
   return rank >= 4 ? 1 : rank - 1;
 }
 
-/// What the runtime reads after a forward (loss) or an evaluate (prediction).
+/// What the runtime reads after a forward (a loss, or a scalar that is told beside it) or an evaluate (a prediction, or
+/// a load: how many rows each place of a layer takes, and, last, how many there are).
 struct OutputRow {
   OutputKind kind;
   const char* name;

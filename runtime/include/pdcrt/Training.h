@@ -95,6 +95,8 @@ struct Training {
   double labelSmoothing = 0;                  ///< of softmax-cross-entropy, as what follows
   std::vector<double> classWeights;           ///< empty: all 1
   std::string metric = "accuracy";            ///< or top5, perplexity, mse, none, output:NAME
+  std::vector<std::string> terms;             ///< names of scalars that are told beside the loss
+  std::vector<std::string> loads;             ///< names of layers of which an evaluation tells the loads
 
   /// The axis of the input or label `name` along which its samples lie, or noBatchAxis.
   int batchAxisOf(const std::string& name) const {
@@ -107,6 +109,9 @@ struct Training {
 
 /// NAME of the metric "output:NAME", which is the mean of the model's scalar output NAME; empty: it is another metric.
 std::string outputOfMetric(const std::string& metric);
+
+/// The place of `name` in a list of names, if it is there.
+std::optional<std::size_t> placeOf(const std::vector<std::string>& names, std::string_view name);
 
 std::string toJson(const Training& training);
 

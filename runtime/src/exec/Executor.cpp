@@ -273,7 +273,7 @@ Status Executor::forward(HostedStage& hosted, const Action& action) {
   turn_.give();
 
   for (const OutputRow& row : hosted.stage->outputs) {
-    if (row.kind != OutputKind::loss) continue;
+    if (row.kind != OutputKind::loss && row.kind != OutputKind::term) continue;
     if (Status status =
             losses_.begin(stream_, hosted.host.stage, row, run_.first + action.index, slot.memory, setup_.observer);
         !status)
@@ -345,7 +345,7 @@ Status Executor::tellPredictions(const HostedStage& hosted, const Action& action
                  index(row.shape.elements()) * bytesOf(row.element));
   };
   for (const OutputRow& row : stage.outputs)
-    if (row.kind == OutputKind::prediction) take(row);
+    if (row.kind == OutputKind::prediction || row.kind == OutputKind::load) take(row);
   for (const DataRow& row : stage.data)
     if (row.label) take(row);
   if (Status status = device::wait(stream_); !status) return status;

@@ -21,6 +21,7 @@ Status LossRing::begin(Stream& q, int stage, const OutputRow& row, std::int64_t 
   const std::size_t place = begun_++ % losses_.size();
   Pending& loss = losses_[place];
   loss.stage = stage;
+  loss.term = row.kind == OutputKind::term ? row.name : nullptr;
   loss.element = row.element;
   loss.minibatch = minibatch;
   device::copy(q, memory_.data() + place * sizeof(double), slot + row.offset, bytesOf(row.element));
@@ -37,6 +38,10 @@ Status LossRing::tell(bool all, RunObserver* observer) {
     else if (!pending.copied.passed())
       return {};
     const double loss = scalar(pending.element, memory_.data() + place * sizeof(double));
+    if (pending.term) {
+      if (observer) observer->term(pending.stage, pending.term, pending.minibatch, loss);
+      continue;
+    }
     if (!std::isfinite(loss))
       return {Exit::lossNotFinite,
               "the loss of minibatch " + std::to_string(pending.minibatch) + " is " + std::to_string(loss),

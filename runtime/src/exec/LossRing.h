@@ -1,5 +1,5 @@
-// Losses on their way from the device to the observer. They come in the order of the forwards, each when the device has
-// come there.
+// Losses, and terms that are told beside them, on their way from the device to the observer. They come in the order of
+// the forwards, each when the device has come there.
 #pragma once
 
 #include "RunObserver.h"
@@ -17,8 +17,8 @@ public:
   /// Room for so many losses under way, at least one.
   void resize(std::size_t places);
 
-  /// Copies the loss of `row` out of a slot, in `q`. `minibatch` counts from the beginning of the training. Where the
-  /// ring is full it waits for, and tells, all losses before.
+  /// Copies the loss or term of `row` out of a slot, in `q`. `minibatch` counts from the beginning of the training.
+  /// Where the ring is full it waits for, and tells, all losses before.
   Status begin(Stream& q, int stage, const OutputRow& row, std::int64_t minibatch, const std::byte* slot,
                RunObserver* observer);
   /// Tells the losses that have come, which must be finite; `all`: waits for the others.
@@ -27,6 +27,7 @@ public:
 private:
   struct Pending {
     int stage = 0;
+    const char* term = nullptr; ///< its name; null: it is a loss
     Element element = Element::f32;
     std::int64_t minibatch = 0;
     Event copied;

@@ -15,6 +15,8 @@ struct HostedStage;
 class RunObserver : public TeamObserver {
 public:
   virtual void loss(int /*stage*/, std::int64_t /*minibatch*/, double /*value*/) {}
+  /// A scalar from which a loss is computed, by its name.
+  virtual void term(int /*stage*/, const char* /*name*/, std::int64_t /*minibatch*/, double /*value*/) {}
   /// An update of a stage was skipped, because its gradients were not finite.
   virtual void skipped(const HostedStage&, std::int64_t /*update*/) {}
   /// Called before each action.

@@ -164,7 +164,8 @@ Status Executor::prepare() {
   std::size_t losses = 1;
   for (const HostedStage& hosted : hosted_) {
     if (stagesData(*hosted.stage)) data_.open();
-    for (const OutputRow& row : hosted.stage->outputs) losses += row.kind == OutputKind::loss ? 8 : 0;
+    for (const OutputRow& row : hosted.stage->outputs)
+      losses += row.kind == OutputKind::loss || row.kind == OutputKind::term ? 8 : 0;
   }
   losses_.resize(losses);
   for (std::size_t i = 0; i < hosted_.size(); ++i)

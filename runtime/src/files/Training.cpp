@@ -58,6 +58,16 @@ public:
         values.push_back(value.get<double>());
     if (!right) fail(key, *found, "a list of numbers of at least " + Json(least).dump());
   }
+  void texts(const char* key, std::vector<std::string>& values) {
+    known_.push_back(key);
+    const Json* found = find(key);
+    if (!found) return;
+    values.clear();
+    bool right = found->is_array();
+    for (const Json& value : right ? *found : Json::array())
+      if (right = right && value.is_string(); right) values.push_back(value.get<std::string>());
+    if (!right) fail(key, *found, "a list of texts");
+  }
   void text(const char* key, std::string& value, std::initializer_list<const char*> choices) {
     known_.push_back(key);
     const Json* found = find(key);
@@ -218,6 +228,11 @@ std::string outputOfMetric(const std::string& metric) {
   return metric.starts_with(prefix) ? metric.substr(prefix.size()) : std::string();
 }
 
+std::optional<std::size_t> placeOf(const std::vector<std::string>& names, std::string_view name) {
+  const auto found = std::find(names.begin(), names.end(), name);
+  return found == names.end() ? std::nullopt : std::optional(static_cast<std::size_t>(found - names.begin()));
+}
+
 static const char* nameOf(NonFinite what) {
   return what == NonFinite::take ? "take" : what == NonFinite::skip ? "skip" : "stop";
 }
@@ -249,6 +264,8 @@ std::string toJson(const Training& t) {
                {"label_smoothing", t.labelSmoothing},
                {"class_weights", t.classWeights},
                {"metric", t.metric}};
+  if (!t.terms.empty()) json["terms"] = t.terms; // most models have none
+  if (!t.loads.empty()) json["loads"] = t.loads;
   if (t.clipNorm) json["clip_norm"] = std::isinf(*t.clipNorm) ? Json("inf") : Json(*t.clipNorm);
   if (t.ignoreIndex) json["ignore_index"] = *t.ignoreIndex;
   return json.dump(2) + "\n";
@@ -314,6 +331,8 @@ Status parseTraining(const std::string& text, const std::string& file, Training&
     training.metric = *metric;
   else
     reader.text("metric", training.metric, {"accuracy", "top5", "perplexity", "mse", "none", "output:NAME"});
+  reader.texts("terms", training.terms);
+  reader.texts("loads", training.loads);
   training.optimizer = Json(optimizer).get<OptimizerKind>();
   if (std::string first = reader.finish(); !first.empty()) problem = first;
   return problem.empty() ? Status() : bad(problem);

@@ -59,24 +59,55 @@ Status Progress::open() {
 }
 
 void Progress::loss(std::int64_t minibatch, double value) {
-  Entry& entry = entries_[static_cast<std::size_t>(minibatch) % entries_.size()];
+  Entry& entry = entryOf(minibatch);
   entry.sum += value;
-  ++entry.count;
+  ++entry.losses;
+  tellWhole();
+}
+
+void Progress::term(std::int64_t minibatch, std::size_t place, double value) {
+  if (place >= training_.terms.size()) return;
+  Entry& entry = entryOf(minibatch);
+  entry.values.resize(training_.terms.size());
+  entry.values[place] = value;
+  ++entry.terms;
+  tellWhole();
+}
+
+/// Steps of which everything has come.
+void Progress::tellWhole() {
   while (!complete()) {
     const std::int64_t last = std::min(told_ + options_.minibatchesPerStep, options_.minibatches);
     double sum = 0;
+    std::vector<double> terms(options_.terms > 0 ? training_.terms.size() : 0);
     for (std::int64_t b = told_; b < last; ++b) {
-      const Entry& part = entries_[static_cast<std::size_t>(b) % entries_.size()];
-      if (part.count < options_.lossStages) return;
+      const Entry& part = entryOf(b);
+      if (part.losses < options_.lossStages || part.terms < options_.terms) return;
       sum += part.sum;
+      for (std::size_t i = 0; i < terms.size(); ++i) terms[i] += part.values[i];
     }
-    for (std::int64_t b = told_; b < last; ++b) entries_[static_cast<std::size_t>(b) % entries_.size()] = {};
+    for (std::int64_t b = told_; b < last; ++b) entryOf(b).clear();
     const std::int64_t first = std::exchange(told_, last);
-    step(first, last, sum / static_cast<double>(last - first));
+    const auto count = static_cast<double>(last - first);
+    for (double& term : terms) term /= count;
+    step(first, last, sum / count, terms);
   }
 }
 
-void Progress::step(std::int64_t first, std::int64_t last, double loss) {
+/// What stands behind the loss: , "terms": {"balance_loss": 1.02}. JSON has no number for what is not finite.
+static std::string termsText(const std::vector<std::string>& names, const std::vector<double>& terms) {
+  std::string text;
+  for (std::size_t i = 0; i < terms.size(); ++i) {
+    char number[32];
+    std::snprintf(number, sizeof number, "%.9g", terms[i]);
+    text += (i == 0 ? ", \"terms\": {" : ", ") +
+            nlohmann::json(names[i]).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + ": " +
+            (std::isfinite(terms[i]) ? number : "null");
+  }
+  return text.empty() ? "" : text + "}";
+}
+
+void Progress::step(std::int64_t first, std::int64_t last, double loss, const std::vector<double>& terms) {
   const double time = now();
   const std::int64_t number = first / options_.minibatchesPerStep;
   const auto samples = static_cast<double>((last - first) * training_.batch);
@@ -89,12 +120,15 @@ void Progress::step(std::int64_t first, std::int64_t last, double loss) {
   const double perSecond = samples / std::max(1e-9, time - lastStep_), milliseconds = (time - lastStep_) * 1e3;
   if (metrics_)
     std::fprintf(metrics_,
-                 "{\"step\": %lld, \"epoch\": %lld, \"loss\": %.9g, \"lr\": %.9g, \"samples_per_s\": %.6g, "
+                 "{\"step\": %lld, \"epoch\": %lld, \"loss\": %.9g%s, \"lr\": %.9g, \"samples_per_s\": %.6g, "
                  "\"step_ms\": %.6g, \"peak_memory_bytes\": %lld}\n",
-                 static_cast<long long>(number), static_cast<long long>(epoch), loss, rate, perSecond, milliseconds,
+                 static_cast<long long>(number), static_cast<long long>(epoch), loss,
+                 termsText(training_.terms, terms).c_str(), rate, perSecond, milliseconds,
                  static_cast<long long>(peakMemoryBytes()));
   if (events_.isOpen()) {
     events_.scalar("loss/train", number, loss);
+    for (std::size_t i = 0; i < terms.size(); ++i)
+      if (std::isfinite(terms[i])) events_.scalar("terms/" + training_.terms[i], number, terms[i]);
     events_.scalar("learning_rate", number, rate);
     events_.scalar("time/step_ms", number, milliseconds);
     events_.scalar("time/samples_per_s", number, perSecond);
@@ -124,7 +158,7 @@ void Progress::leaveOut(double seconds) {
   for (double* time : {&begin_, &lastStep_, &steadyBegin_}) *time += seconds;
 }
 
-void Progress::evaluated(const std::string& metric, double value, double loss) {
+void Progress::evaluated(const std::string& metric, double value, double loss, const std::string& loads) {
   if (!complete()) {
     if (lineOpen_) std::fputc('\n', stderr);
     lineOpen_ = false;
@@ -139,6 +173,7 @@ void Progress::evaluated(const std::string& metric, double value, double loss) {
   const std::string key = nlohmann::json(metric).dump(); // an output of the model may be called anything
   std::fprintf(metrics_, "{\"step\": %lld, %s: %.9g", static_cast<long long>(stepsTold()), key.c_str(), value);
   if (std::isfinite(loss)) std::fprintf(metrics_, ", \"test_loss\": %.9g", loss);
+  if (!loads.empty()) std::fprintf(metrics_, ", \"loads\": %s", loads.c_str());
   std::fputs("}\n", metrics_);
 }
 

@@ -25,6 +25,7 @@ struct ProgressOptions {
   std::int64_t minibatchesPerEpoch = 1;
   std::int64_t inFlight = 1; ///< minibatches whose losses may come out of order
   int lossStages = 1;        ///< stages that tell a loss for each minibatch; they are added
+  int terms = 0;             ///< that are told for each minibatch, of those that training.json names
   std::int64_t logEvery = 0;
   std::string metricsFile;
   std::string tensorboardFolder;
@@ -41,12 +42,15 @@ public:
   Status open();
 
   void loss(std::int64_t minibatch, double value);
+  /// That of this place in training.json.
+  void term(std::int64_t minibatch, std::size_t place, double value);
   /// Whether the losses of all minibatches have come.
   bool complete() const { return told_ >= options_.minibatches; }
   std::int64_t told() const { return told_; }
   void shorten(std::int64_t minibatches) { options_.minibatches = minibatches; }
-  /// The result of an evaluation, as a line of metrics; while training goes on, beside the progress line.
-  void evaluated(const std::string& metric, double value, double loss);
+  /// The result of an evaluation, as a line of metrics, with the loads of layers (Loads::text); while training goes on,
+  /// beside the progress line.
+  void evaluated(const std::string& metric, double value, double loss, const std::string& loads = "");
   /// So many seconds since the last step are not of training.
   void leaveOut(double seconds);
   /// Ends the progress line.
@@ -60,9 +64,17 @@ public:
 private:
   struct Entry {
     double sum = 0;
-    int count = 0;
+    int losses = 0, terms = 0;  ///< so many have come
+    std::vector<double> values; ///< of terms, by their places; 0 where no stage has one
+    void clear() {
+      sum = losses = terms = 0;
+      std::fill(values.begin(), values.end(), 0);
+    }
   };
-  void step(std::int64_t first, std::int64_t last, double loss);
+  Entry& entryOf(std::int64_t minibatch) { return entries_[static_cast<std::size_t>(minibatch) % entries_.size()]; }
+  void tellWhole();
+  /// `terms`: of those that have come.
+  void step(std::int64_t first, std::int64_t last, double loss, const std::vector<double>& terms);
   std::int64_t stepsTold() const { return told_ / options_.minibatchesPerStep; }
   /// By its number. A later one would be dropped by TensorBoard when a run goes on from here (EventFile::open).
   std::int64_t lastStepTold() const { return std::max<std::int64_t>(0, stepsTold() - 1); }

@@ -118,6 +118,7 @@ Status agreeOn(const std::map<int, Message>& hellos, const RunOptions& options, 
       *known = count;
     }
     agreement.lossStages += static_cast<int>(hello.values[2]);
+    agreement.terms += static_cast<int>(hello.values[5]);
     hosts[hello.text].first += 1;
     hosts[hello.text].second = static_cast<int>(hello.numbers[1]);
   }

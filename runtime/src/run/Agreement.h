@@ -19,6 +19,7 @@ struct Agreement {
   std::int64_t minibatchesPerEpoch = 1;
   std::int64_t evaluationSamples = 0;
   int lossStages = 0;               ///< stages that tell a loss for each minibatch
+  int terms = 0;                    ///< that stages tell for each minibatch
   std::vector<std::string> sharing; ///< "4 ranks share 2 cores of HOST"
 };
 
@@ -28,7 +29,7 @@ std::int64_t evaluationInterval(const Schedule& schedule, std::int64_t steps);
 
 /// What a hello says: numbers = hash of the files and flags, cores, build, input that a token stream fills; values =
 /// samples, samples of the evaluation (-1: it reads none), stages with a loss, tokens of a window, kind of the device
-/// (Processor.h); text = host.
+/// (Processor.h), terms; text = host.
 ///
 /// Fails with Exit::noDevice where members of a team compute on devices of different kinds, and with Exit::invalid or
 /// Exit::badData where ranks disagree, the schedule cannot be executed, or the run does not continue that of its

@@ -30,6 +30,18 @@ void RankRun::loss(int stage, std::int64_t minibatch, double value) {
   toRank0(message);
 }
 
+void RankRun::term(int stage, const char* name, std::int64_t minibatch, double value) {
+  const std::optional<std::size_t> place = placeOf(files_.training.terms, name);
+  if (!tells() || !place) return;
+  Message message;
+  message.topic = Topic::term;
+  message.stage = stage;
+  message.index = minibatch;
+  message.numbers[0] = *place;
+  message.values[0] = value;
+  toRank0(message);
+}
+
 void RankRun::skipped(const HostedStage& hosted, std::int64_t update) {
   constexpr std::int64_t told = 5; // a dynamic scale begins with some
   const bool first = tells() && hosted.host.replica == 0 && (!files_.schedule.gradientNorm || hosted.host.stage == 0);
@@ -119,6 +131,7 @@ void RankRun::handle(const Message& message) {
   case Topic::hello: hellos_[message.rank] = message; break;
   case Topic::verdict: take(message); break;
   case Topic::loss: progress_->loss(message.index, message.values[0]); break;
+  case Topic::term: progress_->term(message.index, message.numbers[0], message.values[0]); break;
   case Topic::stopWish: stop(); break;
   case Topic::stop:
     minibatches_ = std::min(minibatches_, message.index);
@@ -126,6 +139,7 @@ void RankRun::handle(const Message& message) {
     break;
   case Topic::shard: checkpointer_.collect(message, manifest()); break;
   case Topic::checkpointed: checkpointed_ = true; break;
+  case Topic::load: loads_.add(message); break;
   case Topic::evaluation: {
     EvaluationSums sums;
     std::memcpy(&sums, message.values, sizeof sums);

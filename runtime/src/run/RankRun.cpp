@@ -23,9 +23,11 @@ extern "C" __attribute__((weak)) void omp_set_num_threads(int);
 namespace pdcrt {
 namespace {
 
-/// Rank 0 reads messages between its actions; meanwhile the others tell at most the losses of what is in the pipeline.
-std::size_t messagesUnderWay(const Schedule& schedule) {
-  return static_cast<std::size_t>(std::max<std::int64_t>(16, minibatchesInFlight(schedule)));
+/// Rank 0 reads messages between its actions; meanwhile the others tell at most the losses, and their terms, of what is
+/// in the pipeline.
+std::size_t messagesUnderWay(const Schedule& schedule, const Training& training) {
+  const auto ofEach = static_cast<std::int64_t>(1 + training.terms.size());
+  return static_cast<std::size_t>(std::max<std::int64_t>(16, minibatchesInFlight(schedule) * ofEach));
 }
 
 } // namespace
@@ -33,7 +35,7 @@ std::size_t messagesUnderWay(const Schedule& schedule) {
 RankRun::RankRun(const RunOptions& options, const RunFiles& files, std::span<const Stage* const> stages,
                  Transport& transport, FlightRecorder& recorder, bool oneProcess)
     : options_(options), files_(files), stages_(stages), transport_(transport), communicator_(transport),
-      control_(communicator_, messagesUnderWay(files.schedule)), rank_(transport.rank()),
+      control_(communicator_, messagesUnderWay(files.schedule, files.training)), rank_(transport.rank()),
       place_(Places(files.schedule).at(rank_)), recorder_(recorder), oneProcess_(oneProcess),
       executor_({.schedule = &files.schedule,
                  .rank = place_.rank,
@@ -136,7 +138,10 @@ Status RankRun::agree() {
   hello.values[3] = static_cast<double>(windows.length);
   for (const HostedStage& hosted : executor_.hosted())
     if (hosted.host.replica == 0 && tells())
-      for (const OutputRow& row : hosted.stage->outputs) hello.values[2] += row.kind == OutputKind::loss;
+      for (const OutputRow& row : hosted.stage->outputs) {
+        hello.values[2] += row.kind == OutputKind::loss;
+        hello.values[5] += row.kind == OutputKind::term && placeOf(files_.training.terms, row.name);
+      }
   hello.values[4] = kindOfDevice();
   char host[64] = {};
   ::gethostname(host, sizeof host - 1);
@@ -165,6 +170,7 @@ Status RankRun::agree() {
                                                            .minibatchesPerEpoch = agreement_.minibatchesPerEpoch,
                                                            .inFlight = minibatchesInFlight(files_.schedule),
                                                            .lossStages = agreement_.lossStages,
+                                                           .terms = agreement_.terms,
                                                            .logEvery = options_.logEvery,
                                                            .metricsFile = options_.metricsFile,
                                                            .tensorboardFolder = options_.tensorboardFolder},
@@ -279,10 +285,12 @@ void RankRun::complain(const Status& status) {
 Status RankRun::evaluate(bool last) {
   const std::int64_t batch = files_.training.batch;
   EvaluationSums sums;
+  Loads loads;
   Executor::Predicted predicted = [&](const HostedStage& hosted, std::int64_t minibatch,
                                       const std::byte* slot) -> Status {
     const std::int64_t valid = std::min(batch, evaluationSamples_ - minibatch * batch);
     addStage(sums, files_.training, *hosted.stage, slot, valid, place_.member);
+    if (tells()) loads.add(files_.training, *hosted.stage, slot, valid);
     return {};
   };
   const std::int64_t minibatches = (evaluationSamples_ + batch - 1) / batch;
@@ -290,6 +298,7 @@ Status RankRun::evaluate(bool last) {
   if (Status status = executor_.evaluate(minibatches, evaluationData_, predicted); !status) return status;
   evaluationTeamBytes_ += bytesToTeam() - before;
 
+  for (Message& load : loads.messages()) toRank0(load);
   Message message;
   message.topic = Topic::evaluation;
   static_assert(sizeof(EvaluationSums) <= sizeof message.values);
@@ -301,6 +310,7 @@ Status RankRun::evaluate(bool last) {
   EvaluationSums total;
   for (const auto& [rank, part] : evaluations_) total.add(part);
   evaluations_.clear();
+  const std::string layers = std::exchange(loads_, {}).text(files_.training);
   if (Status status = checkSums(total, files_.training); !status) return status;
   const std::string& metric = files_.training.metric;
   if (last) {
@@ -308,7 +318,7 @@ Status RankRun::evaluate(bool last) {
     if (metric != "none") std::printf("test %s %.4f\n", metric.c_str(), metricOf(total, files_.training));
     std::fflush(stdout);
   }
-  progress_->evaluated(metric, metricOf(total, files_.training), lossOf(total));
+  progress_->evaluated(metric, metricOf(total, files_.training), lossOf(total), layers);
   return {};
 }
 

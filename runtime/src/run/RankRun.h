@@ -10,6 +10,7 @@
 #include "checkpoint/Checkpointer.h"
 #include "data/Data.h"
 #include "data/Evaluation.h"
+#include "data/Loads.h"
 #include "exec/Executor.h"
 #include "measure/Progress.h"
 #include "measure/Trace.h"
@@ -43,6 +44,7 @@ public:
 
   // What the executor tells while it runs.
   void loss(int stage, std::int64_t minibatch, double value) override;
+  void term(int stage, const char* name, std::int64_t minibatch, double value) override;
   void skipped(const HostedStage& hosted, std::int64_t update) override;
   void begins(const Action& action) override { recorder_.begin(action, now()); }
   void acted(const Action& action, double begin, double end) override;
@@ -123,6 +125,7 @@ private:
   std::map<int, Message> hellos_;
   Agreement agreement_;
   std::map<int, EvaluationSums> evaluations_;
+  Loads loads_; ///< of the evaluation
   std::vector<MeasuredStage> statistics_;
   double secondsPerMinibatch_ = 0;
   Status lastCheckpoint_;

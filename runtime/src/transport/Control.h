@@ -10,7 +10,19 @@
 
 namespace pdcrt {
 
-enum class Topic : std::int32_t { hello, verdict, loss, stopWish, stop, evaluation, statistics, shard, checkpointed };
+enum class Topic : std::int32_t {
+  hello,
+  verdict,
+  loss,
+  term,
+  stopWish,
+  stop,
+  load,
+  evaluation,
+  statistics,
+  shard,
+  checkpointed
+};
 
 struct Message {
   Topic topic = Topic::hello;

@@ -78,7 +78,7 @@ constexpr pdcrt::DataRow data[] = {
     {"label", Element::i64, {32}, 0, true, 10},
 };
 
-// What the runtime reads in the slot: losses after forward, predictions after evaluate.
+// What the runtime reads in the slot: losses and terms after forward, predictions and loads after evaluate.
 constexpr pdcrt::OutputRow outputs[] = {
     {pdcrt::OutputKind::loss, "loss", Element::f32, {}, 256},
     {pdcrt::OutputKind::prediction, "logits", Element::f32, {32, 10}, 320},
