@@ -18,6 +18,8 @@ void GradientFlow::prepare(const GradientFlowSetup& setup, const ArenaHost& plac
   const Schedule& schedule = *setup.schedule;
   const std::size_t bytes = setup.stage->bytes.gradients;
   routing_ = schedule.routing(setup.host.stage);
+  replicas_.reserve(static_cast<std::size_t>(routing_.replicas()));
+  terms_.reserve(static_cast<std::size_t>(routing_.replicas() * setup.members));
   prepareBuckets();
   const std::vector<Piece> reduced = pieces(memory + place.staging);
   for (const Piece& piece : reduced) ofMembers_.push_back(piece.ofMembers);
@@ -296,16 +298,17 @@ Status GradientFlow::addUses(Set& set, const Action& action) {
 void GradientFlow::postBucket(Set& set, std::int64_t turn) {
   // The gradients of uses elsewhere arrive at any replica, also at one that has no minibatch in the run's last update.
   const bool all = setup_.tied->owns();
-  std::vector<bool> replicas, terms; // a replica has one of each of its members
+  replicas_.clear();
+  terms_.clear();
   for (int replica = 0; replica < routing_.replicas(); ++replica) {
     const bool contributes = all || routing_.hasOneOf(firstOf(set.update), endOf(set.update), replica);
-    replicas.push_back(contributes);
-    terms.insert(terms.end(), static_cast<std::size_t>(setup_.members), contributes);
+    replicas_.push_back(contributes);
+    terms_.insert(terms_.end(), static_cast<std::size_t>(setup_.members), contributes);
   }
   const Bucket& bucket = buckets_[set.posted++];
   for (std::size_t i = 0; i < bucket.reductions; ++i) {
     AllReduce& reduction = *set.allReduces[bucket.firstReduction + i];
-    reduction.prepare(set.memory, ofMembers_[bucket.firstReduction + i] ? terms : replicas);
+    reduction.prepare(set.memory, ofMembers_[bucket.firstReduction + i] ? terms_ : replicas_);
     reduction.turn = turn;
     reduction.endsTurn = i + 1 == bucket.reductions;
     setup_.posting->post(reduction);

@@ -168,6 +168,7 @@ private:
   std::int64_t normOf_ = 0;                ///< the update for which it has been awaited
 
   // Kept for their capacity.
+  std::vector<bool> replicas_, terms_;  ///< who contributes to an update: a replica has a term of each member
   std::vector<device::Floats> squared_; ///< parts of gradients that begin at a multiple of squaresBlock
   std::vector<double> squares_;
 };
