@@ -30,8 +30,8 @@ Status MemoryPlanner::planEvaluation() {
     } else if (output.kind == OutputKind::prediction || output.kind == OutputKind::load) {
       const Place place = predictionPlace(root, predictions);
       evaluationPins_.push_back({root, place, ProgramPhase::evaluate});
-      plan_.outputs.push_back({output.kind, output.name.empty() ? output.value->name() : output.name,
-                               output.value, place.offset});
+      plan_.outputs.push_back(
+          {output.kind, output.name.empty() ? output.value->name() : output.name, output.value, place.offset});
     }
   }
   slotBytes_ = pinnedSlotBytes_ + predictions.end();
