@@ -32,11 +32,11 @@ void pdc::registerLossPasses(PassRegistry& registry) {
                             {"class_weights", "one weight per class: 1/2/0.5"}},
                 .run = runAddLoss});
   registry.add({.argument = "name-terms",
-                .summary = "Decides which scalars a run prints beside the total loss",
+                .summary = "Decides which scalars a run reports beside the total loss",
                 .description =
                     "Each of several losses, without its weight, and scalar outputs of the model from which a loss is "
-                    "computed, such as one that balances the loads of experts, are `term`s, too, which a run tells by "
-                    "their names. Runs once, after the last `add-loss`.",
+                    "computed, such as one that balances the loads of experts, are `term`s, too, which a run reports "
+                    "by their names. Runs once, after the last `add-loss`.",
                 .options = {},
                 .run = nameTerms});
   registry.add({.argument = "add-evaluation",

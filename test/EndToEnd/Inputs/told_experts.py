@@ -1,6 +1,6 @@
-"""told_experts.py BUILD FOLDER: what a run of ST-MoE tells beside its loss, in one stage and in three, against PyTorch: the losses of its
-routers at each step, and at an evaluation how many tokens each expert takes and how many find no slot. Nothing is learnt, so that all
-steps have the initial weights."""
+"""told_experts.py BUILD FOLDER: what a run of ST-MoE tells beside its loss, against PyTorch: the losses of its routers at each step, and
+at an evaluation how many tokens each expert takes and how many find no slot. In one stage and in three, with a loss that the model adds
+up, and in three with a --loss for each term. Nothing is learnt, so that all steps have the initial weights."""
 import argparse
 import copy
 import json
@@ -9,6 +9,7 @@ import sys
 
 import numpy
 import torch
+from torch.nn import functional
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[3] / "utils" / "models"))
 from compare import run
@@ -50,11 +51,12 @@ class Counting:
 
 
 def expected(network, module, data, evaluated):
-    """The mean of each router's loss at each step, the cross-entropy of the evaluation, and what experts do there."""
-    steps = []
-    for step in range(STEPS):
-        batches = [data[0][0][k * BATCH:(k + 1) * BATCH] for k in range(step * MICROBATCHES, (step + 1) * MICROBATCHES)]
-        steps.append(numpy.mean([[float(value) for value in module(batch)[1:]] for batch in batches], axis=0))
+    """The mean of the cross-entropy and of each router's loss at each step, and what experts do in the evaluation."""
+    def terms(batch, label):
+        logits, *others = module(batch)
+        return [float(functional.cross_entropy(logits.flatten(0, 1), label.flatten())), *map(float, others)]
+    each = [terms(*batch) for batch in zip(data[0][0].split(BATCH), data[1].split(BATCH))]
+    steps = numpy.array(each).reshape(STEPS, MICROBATCHES, -1).mean(axis=1)
     counting = Counting(module)
     for k in range(EVALUATED // BATCH):
         module(evaluated[0][0][k * BATCH:(k + 1) * BATCH])
@@ -80,25 +82,32 @@ def main():
     export("st-moe", str(work / "model.onnx"), "few", loss=True, batch=BATCH, weights=weights)
     with torch.no_grad():
         steps, layers = expected(network, module, data, evaluated)
-    for stages in ("1", "1,1,1"):
-        out = work / f"stages{stages.count('1')}"
-        run([tools / "bin/pdc", work / "model.onnx", "-o", out, f"--replicas={stages}", f"--batch={BATCH}", "--schedule=1f1b-flush",
-             f"--microbatches={MICROBATCHES}", "--profile=analytic", "--optimizer=sgd,lr=0", "--loss=output:loss"])
+    export("st-moe", str(work / "terms.onnx"), "few", batch=BATCH, weights=weights)
+    several = ["--loss=softmax-cross-entropy:logits", *(f"--loss=output:{name},weight={weight}" for name, weight in network.auxiliary.items())]
+    names = network.losses()
+    for stages, model, flags, first in (("1", "model", ["--loss=output:loss"], 1), ("1,1,1", "model", ["--loss=output:loss"], 1),
+                                        ("1,1,1", "terms", several, 0)):
+        out = work / f"{model}{stages.count('1')}"
+        run([tools / "bin/pdc", work / f"{model}.onnx", "-o", out, f"--replicas={stages}", f"--batch={BATCH}", "--schedule=1f1b-flush",
+             f"--microbatches={MICROBATCHES}", "--profile=analytic", "--optimizer=sgd,lr=0", *flags])
         run([tools / "bin/pdc-run", out, "--threads", "--data", work / "data", "--eval", work / "evaluated", "--shuffle", "off", "--steps",
              str(STEPS)])
         lines = [json.loads(line) for line in open(out / "metrics.jsonl")]
-        told = [line["terms"] for line in lines if "terms" in line]
-        good = len(told) == STEPS and all(list(terms) == network.losses() and near(list(terms.values()), right)
-                                          for terms, right in zip(told, steps))
-        print(f"{stages}: terms of each step are {'those' if good else 'NOT those'} of PyTorch")
+        expected_names = ["softmax-cross-entropy:logits", *names][first:]
+        told = [line for line in lines if "terms" in line]
+        good = len(told) == STEPS and all(list(line["terms"]) == expected_names and near(list(line["terms"].values()), right[first:])
+                                          and near(line["loss"], right @ [1, *network.auxiliary.values()])
+                                          for line, right in zip(told, steps))
+        what = f"{model}, {stages}"
+        print(f"{what}: losses and terms {', '.join(expected_names)} of each step are {'those' if good else 'NOT those'} of PyTorch")
         loads = lines[-1]["loads"]
         good = loads.keys() == layers.keys() and all(near(loads[layer][key], right[key]) for layer, right in layers.items() for key in right)
         some = all(0.01 < right["dropped"] < 0.5 for right in layers.values())
-        print(f"{stages}: loads of {len(loads)} layers are {'those' if good and some else 'NOT those'} of PyTorch: {loads if not good else ''}")
-        print(f"{stages}: the evaluation has {sorted(set(lines[-1]) - {'step'})}")
+        print(f"{what}: loads of {len(loads)} layers are {'those' if good and some else 'NOT those'} of PyTorch")
+        print(f"{what}: the evaluation has {sorted(set(lines[-1]) - {'step'})}")
         page = (out / "report.html").read_text()
         row = f"<code>blocks.1.experts</code></td><td>4</td><td>{100 * layers['blocks.1.experts']['dropped']:.1f} %"
-        print(f"{stages}: the page tells {'both' if row in page and '<code>z_loss</code>' in page else 'NOT both'}")
+        print(f"{what}: the page tells {'both' if row in page and '<code>z_loss</code>' in page else 'NOT both'}")
 
 
 main()
