@@ -9,7 +9,7 @@ ways=(all "") quiet=--no-dropout
 [ -z "${EXPERTS:-}" ] || { ways=(ep) quiet=; }
 for name in "$@"; do
   "$PYTHON" "$SOURCE/utils/models/export.py" "$name" "$WORK/$name.onnx" --loss $quiet >/dev/null 2>&1 || fail "PyTorch could not export $name"
-  "$BUILD/bin/pdc" "$WORK/$name.onnx" --batch=4 --emit=training-ir >"$WORK/$name.pdir" 2>"$WORK/$name.log" ||
+  "$BUILD/bin/pdc" "$WORK/$name.onnx" --batch=4 --loss=output:loss --emit=training-ir >"$WORK/$name.pdir" 2>"$WORK/$name.log" ||
     { cat "$WORK/$name.log" >&2; fail "pdc could not compile $name"; }
   for members in 2 3 4; do
     # 1: nothing can be divided by so many, or none of it pays.
