@@ -376,9 +376,11 @@ TEST_F(SplitExperts, LeavesWholeWhatMembersCannotDivide) {
   make(R"(module @m {
   param %w : f32[4, 4, 3]
   param %v : f32[3, 4, 3]
+  param %x.scale : f32[4, 4]
   graph @main(%x: f32[4, 4]) {
     %a = broadcast %x {shape = [4, 4, 4]} : f32[4, 4, 4]
-    %b = broadcast %x {shape = [3, 4, 4]} : f32[3, 4, 4]
+    %h = mul %x, %x.scale : f32[4, 4]
+    %b = broadcast %h {shape = [3, 4, 4]} : f32[3, 4, 4]
     %c = matmul %a, %w : f32[4, 4, 3]
     %d = matmul %b, %v : f32[3, 4, 3]
     %e = tanh %c : f32[4, 4, 3]

@@ -83,6 +83,8 @@ void Finder::add(const Operation& operation, int index, std::size_t operand, con
   const Division division{index, members_, 1};
   const std::int64_t size = loops.sizes[static_cast<std::size_t>(index)];
   if (size % members_ != 0 || !canDivide(operation, loops, division)) {
+    const auto isTold = [&](const SplitClass& told) { return told.parameters.front() == parameter.name(); };
+    if (std::any_of(found_.undivided.begin(), found_.undivided.end(), isTold)) return;
     found_.undivided.push_back({.parameters = {parameter.name()},
                                 .why = "has matrices of " + std::to_string(size) + " experts, which " +
                                        std::to_string(members_) + " members cannot divide evenly"});
