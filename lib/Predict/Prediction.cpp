@@ -1,6 +1,7 @@
 #include "pdc/Predict/Prediction.h"
 
 #include "Network.h"
+#include "pdc/Plan/ShardTraffic.h"
 #include "pdc/Predict/Simulate.h"
 
 #include <algorithm>
@@ -93,6 +94,14 @@ private:
 
 } // namespace
 
+/// That a replica sends for an update, in units of the bytes of its stage's parameters.
+static double sentForUpdate(const pdcrt::ScheduleStage& stage) {
+  const int terms = stage.terms();
+  if (!stage.isSharded()) return 2.0 * (terms - 1) / terms;
+  const int gathers = stage.sharding == pdcrt::Sharding::weights ? stage.sweeps : 1;
+  return sentForSum(stage.replicas, stage.owners()) + gathers * sentForGather(stage.owners());
+}
+
 /// What each rank sends in a run; where teams compute, what a member sends.
 static std::vector<double> bytesSentOf(const Plan& plan, const pdcrt::Schedule& schedule, std::int64_t minibatches) {
   Network network(plan);
@@ -113,8 +122,7 @@ static std::vector<double> bytesSentOf(const Plan& plan, const pdcrt::Schedule& 
     for (int q = 0; q < replicas; ++q)
       sent[schedule.rankOf(stage, q)] +=
           static_cast<double>(plan.stages[s].teamBytes) * static_cast<double>(routing.localCount(minibatches, q));
-    const int terms = schedule.stages[s].terms();
-    double bytes = 2.0 * (terms - 1) / terms * static_cast<double>(plan.stages[s].parameterBytes);
+    const double bytes = sentForUpdate(schedule.stages[s]) * static_cast<double>(plan.stages[s].parameterBytes);
     for (int q = 0; q < replicas; ++q)
       sent[schedule.rankOf(stage, q)] += bytes * static_cast<double>(schedule.updates(stage, minibatches));
   }
