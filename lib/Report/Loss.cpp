@@ -120,7 +120,7 @@ std::string digits(double value) {
   return text;
 }
 
-/// A table of what is told beside the loss, or nothing.
+/// A table of the terms of the loss; empty: there are none.
 std::string termsTable(const std::vector<RunMetrics::Term>& terms) {
   std::string rows;
   const std::size_t shown = std::min(terms.size(), most::rows);

@@ -1,5 +1,6 @@
 // The executor on the stand-in: a minibatch's data comes from the host in a stream of its own, while the stages compute
 // the minibatch before, and whatever the order of streams, the bits are those of data that is copied in their stream.
+#include "ChainStages.h"
 #include "StandIn.h"
 #include "Streams.h"
 #include "ThreadRun.h"
@@ -14,6 +15,9 @@
 #include <vector>
 
 using namespace pdcrt;
+using chain::at;
+using chain::dataAt;
+using chain::readInitial;
 
 namespace {
 
@@ -22,24 +26,7 @@ constexpr std::size_t block = floats * sizeof(float);
 constexpr std::size_t xAt = 0, uAt = block, outAt = 2 * block, targetAt = 3 * block, lossAt = 4 * block,
                       scaleAt = 4 * block + 64, slotBytes = 4 * block + 128;
 
-float dataAt(const std::string& name, std::int64_t minibatch, std::int64_t i) {
-  return static_cast<float>((minibatch * 37 + i * 11 + name[0]) % 101) / 101;
-}
-
-class Data : public BatchSource {
-  Status read(const DataRow& row, std::int64_t minibatch, std::byte* destination) override {
-    auto* values = reinterpret_cast<float*>(destination);
-    for (std::int64_t i = 0; i < row.shape.elements(); ++i) values[i] = dataAt(row.name, minibatch, i);
-    return {};
-  }
-};
-Data data;
-
-Status readInitial(const char*, Element, const Shape& shape, std::span<std::byte> destination, const MemberPart& = {}) {
-  auto* values = reinterpret_cast<float*>(destination.data());
-  for (std::int64_t i = 0; i < shape.elements(); ++i) values[i] = static_cast<float>(i % 7) / 7;
-  return {};
-}
+chain::Data data;
 
 /// What a forward waits for in its stream, where a test says so: the data of a minibatch beside the slot.
 struct Awaited {
@@ -61,24 +48,14 @@ private:
   std::int64_t minibatch_;
 };
 
-float* at(std::byte* base, std::size_t offset) {
-  return reinterpret_cast<float*>(base + offset);
-}
-
 /// Stage s adds a parameter to what it is given: y = x + w, the first one y = x + u + w, where u has fewer elements.
 /// The gradients, too, are sums of what is in the slot.
 template <int Index, int Count, bool Staged>
 struct SumStage {
   static constexpr bool first = Index == 0, last = Index == Count - 1;
-  static inline const std::vector<EdgeRow> edges = [] {
-    std::vector<EdgeRow> rows;
-    if (!first) rows.push_back({Direction::forward, Index - 1, Index, block});
-    if (!last) rows.push_back({Direction::forward, Index, Index + 1, 0});
-    if (!first) rows.push_back({Direction::backward, Index, Index - 1, block});
-    if (!last) rows.push_back({Direction::backward, Index + 1, Index, block});
-    return rows;
-  }();
-  static constexpr std::size_t gradientFromRight = first ? 1 : 3, gradientToLeft = last ? 1 : 2;
+  static inline const std::vector<EdgeRow> edges = chain::edgesOf(Index, Count, block);
+  static constexpr std::size_t gradientFromRight = chain::gradientFromRight(Index),
+                               gradientToLeft = chain::gradientToLeft(Index, Count);
   static inline const std::vector<PortRow> ports = [] {
     std::vector<PortRow> rows;
     for (std::size_t i = 0; i < edges.size(); ++i)

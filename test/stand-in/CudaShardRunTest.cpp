@@ -1,6 +1,7 @@
 // Replicas that divide their optimizer's state, or their weights, over NCCL on the stand-in, each process with a device
 // of its own: whatever the schedule and the order of streams, the weights are those of whole replicas as threads on one
 // device, bit for bit, and the bytes sent those of the formulas.
+#include "ChainStages.h"
 #include "StandIn.h"
 #include "ThreadRun.h"
 #include "pdc/Schedule/PipelineShape.h"
@@ -17,6 +18,8 @@
 #include <vector>
 
 using namespace pdcrt;
+using chain::at;
+using chain::readInitial;
 
 namespace {
 
@@ -26,40 +29,16 @@ constexpr std::size_t block = (static_cast<std::size_t>(large) * sizeof(float) +
                       smallBlock = small * sizeof(float), weightBytes = block + smallBlock;
 constexpr std::size_t outAt = 0, targetAt = block, xAt = 2 * block, lossAt = 3 * block, slotBytes = 3 * block + 64;
 
-class Data : public BatchSource {
-  Status read(const DataRow& row, std::int64_t minibatch, std::byte* destination) override {
-    auto* values = reinterpret_cast<float*>(destination);
-    for (std::int64_t i = 0; i < row.shape.elements(); ++i)
-      values[i] = static_cast<float>((minibatch * 37 + i * 11 + row.name[0]) % 101) / 101;
-    return {};
-  }
-};
-Data data;
-
-Status readInitial(const char*, Element, const Shape& shape, std::span<std::byte> destination, const MemberPart& = {}) {
-  auto* values = reinterpret_cast<float*>(destination.data());
-  for (std::int64_t i = 0; i < shape.elements(); ++i) values[i] = static_cast<float>(i % 7) / 7;
-  return {};
-}
-
-float* at(const std::byte* base, std::size_t offset) {
-  return reinterpret_cast<float*>(const_cast<std::byte*>(base) + offset);
-}
+chain::Data data;
 
 /// Stage s adds two parameters to what it is given: y = x + w + u, where u has fewer elements. The gradients, too, are
 /// sums of what is in the slot and of the weights. A state adds up the inputs.
 template <int Index, int Count>
 struct SumStage {
   static constexpr bool first = Index == 0, last = Index == Count - 1;
-  static inline const std::vector<EdgeRow> edges = [] {
-    std::vector<EdgeRow> rows;
-    if (!first) rows.push_back({Direction::forward, Index - 1, Index, block});
-    if (!last) rows.push_back({Direction::forward, Index, Index + 1, 0});
-    if (!first) rows.push_back({Direction::backward, Index, Index - 1, block});
-    if (!last) rows.push_back({Direction::backward, Index + 1, Index, block});
-    return rows;
-  }();
-  static constexpr std::size_t gradientFromRight = first ? 1 : 3, gradientToLeft = last ? 1 : 2;
+  static inline const std::vector<EdgeRow> edges = chain::edgesOf(Index, Count, block);
+  static constexpr std::size_t gradientFromRight = chain::gradientFromRight(Index),
+                               gradientToLeft = chain::gradientToLeft(Index, Count);
   static inline const std::vector<PortRow> ports = [] {
     std::vector<PortRow> rows;
     for (std::size_t i = 0; i < edges.size(); ++i)

@@ -1,6 +1,7 @@
 // Stages that teams compute, over NCCL on the stand-in, each process with a device of its own: whatever the schedule
 // and the order of streams, the weights are those of threads on one device, bit for bit, because the stand-in adds in
 // member order; and a member that stops ends the run.
+#include "ChainStages.h"
 #include "StandIn.h"
 #include "ThreadRun.h"
 #include "pdc/Schedule/PipelineShape.h"
@@ -18,6 +19,8 @@
 #include <vector>
 
 using namespace pdcrt;
+using chain::at;
+using chain::readInitial;
 
 namespace {
 
@@ -27,25 +30,7 @@ constexpr std::size_t outAt = 0, targetAt = block, xAt = 2 * block, lossAt = 3 *
 constexpr std::size_t termsAt = 0, partAt = block, besideAt = 2 * block, arrivedAt = 3 * block,
                       scratchBytes = 8 * block;
 
-class Data : public BatchSource {
-  Status read(const DataRow& row, std::int64_t minibatch, std::byte* destination) override {
-    auto* values = reinterpret_cast<float*>(destination);
-    for (std::int64_t i = 0; i < row.shape.elements(); ++i)
-      values[i] = static_cast<float>((minibatch * 37 + i * 11 + row.name[0]) % 101) / 101;
-    return {};
-  }
-};
-Data data;
-
-Status readInitial(const char*, Element, const Shape& shape, std::span<std::byte> destination, const MemberPart& = {}) {
-  auto* values = reinterpret_cast<float*>(destination.data());
-  for (std::int64_t i = 0; i < shape.elements(); ++i) values[i] = static_cast<float>(i % 7) / 7;
-  return {};
-}
-
-float* at(const std::byte* base, std::size_t offset) {
-  return reinterpret_cast<float*>(const_cast<std::byte*>(base) + offset);
-}
+chain::Data data;
 
 /// Stage s adds a parameter to what it is given: member m makes m + 1 times the sum, the sum over the team is divided
 /// by what all made, and each part of it is gathered from the member whose it is. Gradients take the same way back.
@@ -62,15 +47,9 @@ struct MeetingStage {
     TeamGather gather;
   };
 
-  static inline const std::vector<EdgeRow> edges = [] {
-    std::vector<EdgeRow> rows;
-    if (!first) rows.push_back({Direction::forward, Index - 1, Index, block});
-    if (!last) rows.push_back({Direction::forward, Index, Index + 1, 0});
-    if (!first) rows.push_back({Direction::backward, Index, Index - 1, block});
-    if (!last) rows.push_back({Direction::backward, Index + 1, Index, block});
-    return rows;
-  }();
-  static constexpr std::size_t gradientFromRight = first ? 1 : 3, gradientToLeft = last ? 1 : 2;
+  static inline const std::vector<EdgeRow> edges = chain::edgesOf(Index, Count, block);
+  static constexpr std::size_t gradientFromRight = chain::gradientFromRight(Index),
+                               gradientToLeft = chain::gradientToLeft(Index, Count);
   static inline const std::vector<PortRow> ports = [] {
     std::vector<PortRow> rows;
     for (std::size_t i = 0; i < edges.size(); ++i)

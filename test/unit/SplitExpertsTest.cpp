@@ -2,9 +2,8 @@
 // Members that have some of the samples and some of the experts compute what the whole graph computes: loss, balancing
 // loss and every gradient, in f64, with the same tokens dropped. What they send is what GShard sends (arXiv:2006.16668,
 // section 3.2): slots of the groups of each member to the experts of each other one.
-#include "TransformsTesting.h"
+#include "SplitTesting.h"
 #include "pdc/Analysis/TeamTimes.h"
-#include "pdc/IR/TeamInterpreter.h"
 #include "pdc/Transforms/Split.h"
 
 #include <algorithm>
@@ -180,26 +179,9 @@ protected:
 
   /// The largest relative difference of loss and gradients, norm by norm; of members in `other` if it is there.
   double difference(Model* other = nullptr) {
-    double most = 0;
-    for (const char* name : {"main", "evaluate"}) {
-      const Graph& whole = *model->module->findGraph(name);
-      const Graph& member = *(other ? other : model.get())->module->findGraph(name + suffix);
-      const Tensors inputs = randomInputs(whole, 3, 10), parameters = randomParameters(*model->module, 3);
-      const auto expected = interpret(whole, inputs, parameters, Precision::f64, model->diags, 5, 2);
-      const auto actual = interpretTeam(member, inputs, parameters, Precision::f64, model->diags, 5, 2);
-      if (!expected || !actual) return INFINITY;
-      most = std::max(most, std::abs(actual->loss - expected->loss) / std::abs(expected->loss));
-      EXPECT_EQ(actual->gradients.size(), expected->gradients.size());
-      for (const auto& [parameter, gradient] : expected->gradients) {
-        double distance = 0, norm = 0;
-        for (std::int64_t i = 0; i < gradient.elements(); ++i) {
-          distance += std::pow(actual->gradients.at(parameter).asDouble(i) - gradient.asDouble(i), 2);
-          norm += std::pow(gradient.asDouble(i), 2);
-        }
-        EXPECT_GT(norm, 1e-20) << parameter;
-        most = std::max(most, std::sqrt(distance / norm));
-      }
-    }
+    std::vector<std::string> zeros;
+    const double most = largestDifference(*model, other ? *other : *model, suffix, &zeros);
+    EXPECT_TRUE(zeros.empty()) << zeros.front();
     return most;
   }
 

@@ -1,9 +1,8 @@
 // LINK: pdcTransforms pdcOps pdcAnalysis
 // Members that have some of the positions of every sequence compute what the whole graph computes: loss and gradients,
 // in f64. What they send around attention is what DeepSpeed-Ulysses sends (arXiv:2309.14509, section 3.2).
-#include "TransformsTesting.h"
+#include "SplitTesting.h"
 #include "pdc/Analysis/TeamTimes.h"
-#include "pdc/IR/TeamInterpreter.h"
 #include "pdc/Transforms/Split.h"
 
 #include <algorithm>
@@ -120,27 +119,8 @@ protected:
   /// The largest relative difference of loss and gradients, norm by norm; of the graphs of `model`, and of members in
   /// `other` if it is there.
   double difference(Model* other = nullptr) {
-    double most = 0;
-    for (const char* name : {"main", "evaluate"}) {
-      const Graph& whole = *model->module->findGraph(name);
-      const Graph& member = *(other ? other : model.get())->module->findGraph(name + suffix);
-      const Tensors inputs = randomInputs(whole, 3, 10), parameters = randomParameters(*model->module, 3);
-      const auto expected = interpret(whole, inputs, parameters, Precision::f64, model->diags, 5, 2);
-      const auto actual = interpretTeam(member, inputs, parameters, Precision::f64, model->diags, 5, 2);
-      if (!expected || !actual) return INFINITY;
-      most = std::max(most, std::abs(actual->loss - expected->loss) / std::abs(expected->loss));
-      EXPECT_EQ(actual->gradients.size(), expected->gradients.size());
-      for (const auto& [parameter, gradient] : expected->gradients) {
-        double distance = 0, norm = 0;
-        for (std::int64_t i = 0; i < gradient.elements(); ++i) {
-          distance += std::pow(actual->gradients.at(parameter).asDouble(i) - gradient.asDouble(i), 2);
-          norm += std::pow(gradient.asDouble(i), 2);
-        }
-        // Of a bias of keys, to which softmax is blind, it is 0 but for rounding.
-        if (norm > 1e-20) most = std::max(most, std::sqrt(distance / norm));
-      }
-    }
-    return most;
+    // Of a bias of keys, to which softmax is blind, the gradient is 0 but for rounding.
+    return largestDifference(*model, other ? *other : *model, suffix);
   }
 
   /// Bytes that all-to-alls of a member send.

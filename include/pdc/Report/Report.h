@@ -18,7 +18,7 @@ struct RunMetrics {
     double step = 0, loss = 0, value = 0;
     std::string metric;
   };
-  /// What is told beside the loss, by its name.
+  /// The terms of the loss, by name.
   struct Term {
     std::string name;
     std::vector<Loss> values;

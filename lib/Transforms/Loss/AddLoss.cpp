@@ -262,7 +262,7 @@ void LossPass::markPrediction() {
         {.kind = OutputKind::prediction, .value = prediction, .name = prediction->name(), .parameter = nullptr});
 }
 
-/// What is told beside the total, where there are several losses (nameTerms).
+/// Adds the terms that a run reports beside the total, where there are several losses (nameTerms).
 void LossPass::addTerms() {
   for (const auto& [first, value] : terms_) {
     std::string name = first;

@@ -1,4 +1,4 @@
-// Which scalars are told beside the total loss.
+// Chooses the scalars that a run reports beside the total loss.
 #include "pdc/Transforms/Transforms.h"
 
 #include "LossFormulas.h"

@@ -184,7 +184,7 @@ private:
     if (taken_.insert(&operation).second) left_ -= costOf(operation).flops;
   }
 
-  /// Of what follows, products that read nothing that is made behind the start, and what leads to them.
+  /// Takes later products that read no result made after the start, and the operations that lead to them.
   void takeLater() {
     Set behind(operations_.begin() + begin_, operations_.begin() + end_ + 1), movable;
     const std::function<void(const Operation&)> takeWithOperands = [&](const Operation& operation) {
@@ -204,7 +204,7 @@ private:
     }
   }
 
-  /// Of what comes before, products that nothing reads up to the finish, and what follows from them.
+  /// Takes earlier products whose results nothing reads before the finish, and the operations that follow from them.
   void takeEarlier() {
     Set before(operations_.begin() + begin_, operations_.begin() + end_ + 1), movable;
     const std::function<void(const Operation&)> takeWithUsers = [&](const Operation& operation) {

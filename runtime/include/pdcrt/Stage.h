@@ -153,8 +153,8 @@ constexpr int classAxis(int rank) {
   return rank >= 4 ? 1 : rank - 1;
 }
 
-/// What the runtime reads after a forward (a loss, or a scalar that is told beside it) or an evaluate (a prediction, or
-/// a load: how many rows each place of a layer takes, and, last, how many there are).
+/// The runtime reads losses and terms after a forward, predictions and loads after an evaluate. A load is how many rows
+/// each place of a layer takes, and, last, how many rows there are.
 struct OutputRow {
   OutputKind kind;
   const char* name;

@@ -95,8 +95,8 @@ struct Training {
   double labelSmoothing = 0;                  ///< of softmax-cross-entropy, as what follows
   std::vector<double> classWeights;           ///< empty: all 1
   std::string metric = "accuracy";            ///< or top5, perplexity, mse, none, output:NAME
-  std::vector<std::string> terms;             ///< names of scalars that are told beside the loss
-  std::vector<std::string> loads;             ///< names of layers of which an evaluation tells the loads
+  std::vector<std::string> terms;             ///< names of scalars that a run reports beside the loss
+  std::vector<std::string> loads;             ///< names of layers whose loads an evaluation reports
 
   /// The axis of the input or label `name` along which its samples lie, or noBatchAxis.
   int batchAxisOf(const std::string& name) const {

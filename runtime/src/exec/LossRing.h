@@ -1,5 +1,5 @@
-// Losses, and terms that are told beside them, on their way from the device to the observer. They come in the order of
-// the forwards, each when the device has come there.
+// Losses and their terms on their way from the device to the observer. They arrive in the order of the forwards, each
+// when the device has computed it.
 #pragma once
 
 #include "RunObserver.h"

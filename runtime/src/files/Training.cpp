@@ -48,25 +48,12 @@ public:
       value = found->get<Number>();
   }
   void numbers(const char* key, std::vector<double>& values, double least) {
-    known_.push_back(key);
-    const Json* found = find(key);
-    if (!found) return;
-    values.clear();
-    bool right = found->is_array();
-    for (const Json& value : right ? *found : Json::array())
-      if (right = right && value.is_number() && value.get<double>() >= least; right)
-        values.push_back(value.get<double>());
-    if (!right) fail(key, *found, "a list of numbers of at least " + Json(least).dump());
+    const auto is = [&](const Json& value) { return value.is_number() && value.get<double>() >= least; };
+    list(key, values, is, "a list of numbers of at least " + Json(least).dump());
   }
   void texts(const char* key, std::vector<std::string>& values) {
-    known_.push_back(key);
-    const Json* found = find(key);
-    if (!found) return;
-    values.clear();
-    bool right = found->is_array();
-    for (const Json& value : right ? *found : Json::array())
-      if (right = right && value.is_string(); right) values.push_back(value.get<std::string>());
-    if (!right) fail(key, *found, "a list of texts");
+    list(
+        key, values, [](const Json& value) { return value.is_string(); }, "a list of texts");
   }
   void text(const char* key, std::string& value, std::initializer_list<const char*> choices) {
     known_.push_back(key);
@@ -97,6 +84,16 @@ public:
   }
 
 private:
+  /// A list whose values all are `expected`.
+  template <class Value, class Is>
+  void list(const char* key, std::vector<Value>& values, const Is& is, const std::string& expected) {
+    known_.push_back(key);
+    const Json* found = find(key);
+    if (!found) return;
+    values.clear();
+    if (!found->is_array() || !std::all_of(found->begin(), found->end(), is)) return fail(key, *found, expected);
+    for (const Json& value : *found) values.push_back(value.get<Value>());
+  }
   const Json* find(const char* key) const {
     auto at = object_.find(key);
     return at == object_.end() || at->is_null() ? nullptr : &*at;
