@@ -134,7 +134,7 @@ private:
       out_ << "//   team      " << members
            << (!team().sums           ? ": each member holds parts of weights and values, and"
                : team().parts.empty() ? ": each member holds positions of sequences and all weights, and"
-                                      : ": each member holds samples, and parts of the weights of experts, and")
+                                      : ": each member holds some samples or positions, parts of some weights, and")
            << " all run this program\n";
     out_ << "//   memory    weights " << sizeText(static_cast<std::int64_t>(b.weights)) << ", gradients "
          << sizeText(static_cast<std::int64_t>(b.gradients)) << ", each minibatch in flight "

@@ -8,8 +8,11 @@
 using namespace pdc;
 
 Status pdc::divideOverTeam(PassContext& context, const TeamSplit& split, std::vector<SplitClass>& classes) {
-  const SplitOptions options{
-      .members = split.members, .all = split.all, .tokens = split.tokens, .experts = split.experts};
+  const SplitOptions options{.members = split.members,
+                             .all = split.all,
+                             .tokens = split.tokens,
+                             .experts = split.experts,
+                             .weights = split.weights};
   if (!splitOverTeam(context, options, &classes)) return failure;
   auto& graphs = context.module.graphs;
   std::vector<std::unique_ptr<Graph>> ofMember;

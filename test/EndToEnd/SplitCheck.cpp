@@ -1,7 +1,7 @@
 // Compares a training graph that a team runs with the graph itself: loss, gradients, new states and results, in f64
 // through the interpreter, on random inputs and weights.
 //
-//   SplitCheck TRAINING_IR MEMBERS [all | sp | ep] [seed=N] [quiet] [print]
+//   SplitCheck TRAINING_IR MEMBERS [all] [sp | tps | ep] [seed=N] [quiet] [print]
 //
 // Prints what was divided, what the members tell each other, and the largest norm-wise relative difference; exit 1 if
 // it is above 1e-12, or if nothing was divided.
@@ -90,14 +90,15 @@ static void tellCollectives(const Graph& graph) {
 }
 
 int main(int argc, char** argv) {
-  if (argc < 3) fail("expects TRAINING_IR MEMBERS [all | sp | ep] [seed=N] [quiet] [print]");
+  if (argc < 3) fail("expects TRAINING_IR MEMBERS [all] [sp | tps | ep] [seed=N] [quiet] [print]");
   SplitOptions options{.members = std::atoll(argv[2])};
   std::uint64_t seed = 1;
   bool quiet = false, prints = false;
   for (int i = 3; i < argc; ++i) {
     const std::string argument = argv[i];
     if (argument == "all") options.all = true;
-    options.tokens |= argument == "sp" || argument == "ep";
+    options.tokens |= argument == "sp" || argument == "tps" || argument == "ep";
+    options.weights |= argument == "tps";
     options.experts |= argument == "ep";
     if (argument == "quiet") quiet = true;
     if (argument == "print") prints = true;

@@ -160,6 +160,24 @@ TEST(Split, KeepsGroupsPhasesOriginsAndNames) {
   for (std::size_t i = 0; i < whole.outputs.size(); ++i) EXPECT_EQ(member.outputs[i].kind, whole.outputs[i].kind);
 }
 
+// Each member looks only for its own words, also in the backward.
+TEST(Split, MakesItsRowsOfTheGradientOfATable) {
+  const auto model = trained(std::make_unique<Model>(transformer));
+  split(*model, 2, true);
+  const Graph& member = *model->module->findGraph("main.tp2");
+  int gradients = 0;
+  for (const auto& operation : member.operations())
+    if (operation->def().name == "gather_gradient") {
+      ++gradients;
+      EXPECT_EQ(toString(operation->result()->type()), "f32[5, 8]");
+      EXPECT_EQ(operation->attributes.getInt("rows"), 10);
+    }
+  EXPECT_EQ(gradients, 1);
+  for (const auto& operation : member.operations())
+    for (const Value* result : operation->results())
+      EXPECT_FALSE(result && toString(result->type()) == "f32[10, 8]") << result->name();
+}
+
 TEST(Split, GradientsOfOneInputAreSummedOnce) {
   const auto model = trained(std::make_unique<Model>(R"(module @m {
   param %first : f32[4, 5]

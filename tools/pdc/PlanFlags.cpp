@@ -34,13 +34,13 @@ void PlanFlags::addMachinesTo(CLI::App& app, CompileOptions& options) {
   app.add_option(
          "--split", split_,
          "divide every stage over teams of devices\ntp:N: tensor parallelism over N devices, where it pays; "
-         "tp:N,all: wherever it can be. sp:N: sequence parallelism, each has some of the positions. "
-         "ep:N: expert parallelism, each has some of the samples, and of the experts. docs/Splitting.md says how.")
+         "tp:N,all: wherever it can be. tps:N: the same, with positions divided between layers. sp:N: sequence "
+         "parallelism, each has some of the positions. ep:N: expert parallelism, each has some of the samples, and of the experts. docs/Splitting.md says how.")
       ->check([](const std::string& text) {
         return teamSplitFromText(text) ? std::string()
-                                       : "'" + text + "' is none of none, tp:N, sp:N and ep:N with N from 2 to 1024";
+                                       : "'" + text + "' is none of none, tp:N, tps:N, sp:N and ep:N with N from 2 to 1024";
       })
-      ->type_name("none|tp:N|sp:N|ep:N")
+      ->type_name("none|tp:N|tps:N|sp:N|ep:N")
       ->capture_default_str();
   app.add_option("--edge-codec", edgeCodec_,
                  "send what crosses between stages in a quarter of the bytes\nint8: all that can be; auto: where the "

@@ -12,6 +12,7 @@ struct TeamSplit {
   bool all = false;     ///< every axis of a parameter is divided, whether that is worth its communication or not
   bool tokens = false;  ///< positions of sequences are divided instead, and no parameters
   bool experts = false; ///< with `tokens`: samples are divided instead of positions, and parameters of experts
+  bool weights = false; ///< with `tokens`: parameters are divided, too, as without it
 
   bool isNone() const { return members == 1; }
   friend bool operator==(const TeamSplit&, const TeamSplit&) = default;
@@ -21,8 +22,8 @@ struct TeamSplit {
 /// has cores of its own, as `cores` is then.
 std::int64_t teamsAtOnce(std::int64_t cores, const TeamSplit& split);
 
-/// "none", "tp:2" (tensor parallelism over two members), "tp:2,all", "sp:2" (sequence parallelism),
-/// "ep:2" (expert parallelism).
+/// "none", "tp:2" (tensor parallelism over two members), "tp:2,all", "sp:2" (sequence parallelism), "tps:2" (both),
+/// "tps:2,all", "ep:2" (expert parallelism).
 std::string toText(const TeamSplit& split);
 /// Nothing where the text is none of these, or the team has more than 1,024 members.
 std::optional<TeamSplit> teamSplitFromText(const std::string& text);

@@ -1,6 +1,7 @@
 // Divides a graph over a team of devices, all of which run it on the same minibatch: tensor parallelism (Megatron-LM,
-// arXiv:1909.08053, section 3), sequence parallelism (DeepSpeed-Ulysses, arXiv:2309.14509, section 3) or expert
-// parallelism (GShard, arXiv:2006.16668, section 3) for any graph, from what each op says of its loops (IR/Loops.h).
+// arXiv:1909.08053, section 3), the same with positions divided between its layers (arXiv:2205.05198, section 4.2.2),
+// sequence parallelism (DeepSpeed-Ulysses, arXiv:2309.14509, section 3) or expert parallelism (GShard,
+// arXiv:2006.16668, section 3) for any graph, from what each op says of its loops (IR/Loops.h).
 //
 //   axis classes   values and operations that are divided together: the heads of a block, the hidden units of an MLP, a
 //                  vocabulary, the channels between two convolutions
@@ -23,6 +24,7 @@ struct SplitOptions {
   bool all = false;     ///< divides every class with a parameter, whether that is worth its communication or not
   bool tokens = false;  ///< divides the positions of sequences instead, and no parameters
   bool experts = false; ///< with `tokens`: divides samples instead of positions, and parameters of experts
+  bool weights = false; ///< with `tokens`: divides parameters as without it, and positions elsewhere
 };
 
 /// What became of one axis class.
@@ -35,10 +37,10 @@ struct SplitClass {
   std::string why; ///< it was not chosen; of experts: how tokens come to them
 };
 
-/// Adds to the module what a member runs: of each graph @G a graph @G.tpN, @G.spN or @G.epN. Operations keep their
-/// groups, phases and origins, values their names; what a member has of a value that is put together has the name of
-/// the value and
-/// ".own". Classes are told in `classes` if it is not null, in the order in which they were decided.
+/// Adds to the module what a member runs: of each graph @G a graph @G.tpN, @G.tpsN, @G.spN or @G.epN. Operations keep
+/// their groups, phases and origins, values their names; what a member has of a value that is put together has the name
+/// of the value and ".own", and what it made of that before, if it is another form, ".made". Classes are told in
+/// `classes` if it is not null, in the order in which they were decided.
 Status splitOverTeam(PassContext& context, const SplitOptions& options, std::vector<SplitClass>* classes = nullptr);
 
 /// What the names of the graphs of members end with: ".tp2".

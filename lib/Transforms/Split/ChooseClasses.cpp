@@ -34,6 +34,7 @@ private:
            std::max<double>(1, static_cast<double>(worth.communicatedBytes));
   }
   void take(const AxisClass& axisClass);
+  void takeGradientsOfParts();
 
   const Graph& graph_;
   const LoopTable& loops_;
@@ -108,6 +109,25 @@ void Chooser::take(const AxisClass& axisClass) {
     choice_.divisions.try_emplace(operation, axisClass.divisions.at(operation));
 }
 
+/// A gradient that a member has a part of, and that is made of whole values, such as that of rows that are looked up:
+/// each makes its part of it.
+void Chooser::takeGradientsOfParts() {
+  for (const GraphOutput& output : graph_.outputs) {
+    const Operation* maker = output.value->definer();
+    const auto part = choice_.parameters.find(output.parameter);
+    if (output.kind != OutputKind::gradient || !maker || part == choice_.parameters.end()) continue;
+    const Loops& loops = loops_.of(*maker);
+    const auto& results = maker->results();
+    const auto i = static_cast<std::size_t>(std::find(results.begin(), results.end(), output.value) - results.begin());
+    const std::optional<Division> division = divisionOfResult(*maker, loops, i, part->second, options_.members);
+    if (!division || !canDivide(*maker, loops, *division)) continue;
+    bool readsWholes = true;
+    for (std::size_t k = 0; k < maker->operands().size(); ++k)
+      readsWholes &= !maker->operand(k) || formOfOperand(loops, k, *division).isWhole();
+    if (readsWholes) choice_.divisions.try_emplace(maker, *division);
+  }
+}
+
 Choice Chooser::run() {
   // The class that is worth most first; what it takes, others do without. Ties: the first in program order.
   while (!left_.empty()) {
@@ -127,6 +147,7 @@ Choice Chooser::run() {
     choice_.classes.push_back(std::move(worth));
     left_.erase(left_.begin() + static_cast<std::ptrdiff_t>(best));
   }
+  takeGradientsOfParts();
   return std::move(choice_);
 }
 

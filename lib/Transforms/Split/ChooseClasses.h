@@ -4,6 +4,8 @@
 #include "Split/AxisClasses.h"
 #include "pdc/Transforms/Split.h"
 
+#include <unordered_set>
+
 namespace pdc {
 
 /// A class is divided if it takes so many floating-point operations off a member, or a byte of memory for parameters,
@@ -12,10 +14,13 @@ namespace pdc {
 /// passes for two members. A byte of a parameter has one of a gradient and, with momentum, one of a velocity beside it.
 inline constexpr double leastFlopsPerByte = 256, memoryOfParameterByte = 3;
 
-/// The divisions of operations and the forms of parameters.
+/// The divisions of operations and the forms of parameters, and where values are put together.
 struct Choice {
   std::unordered_map<const Operation*, Division> divisions;
   std::map<const Parameter*, Form> parameters;
+  std::unordered_map<const Value*, Form> joined; ///< of terms and parts that members make other parts of; else whole
+  /// Values of which members make parts, and that are put together where all of them is read; else where they are made.
+  std::unordered_set<const Value*> gathered;
   std::vector<SplitClass> classes; ///< in the order in which they were decided
 };
 

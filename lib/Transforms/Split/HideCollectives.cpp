@@ -66,12 +66,74 @@ bool isStart(const Operation& operation) {
   return operation.def().split.half == CollectiveHalf::start;
 }
 
+using Operations = std::unordered_set<const Operation*>;
+
+bool readsAnyOf(const Operation& operation, const Operations& makers) {
+  return std::any_of(operation.operands().begin(), operation.operands().end(), [&](const Value* operand) {
+    return operand && operand->definer() && makers.contains(operand->definer());
+  });
+}
+
+/// What a gradient of a weight gathers of a forward starts before the other operations of its group's backward.
+Operations startGathersFirst(Graph& graph) {
+  Operations gathers;
+  std::unordered_map<int, std::vector<Operation*>> ofGroup;
+  for (const auto& operation : graph.operations()) {
+    if (operation->phase != Phase::weightGradient || !isStart(*operation)) continue;
+    const Operation* maker = operation->operand(0)->definer();
+    if (maker && !isForward(*maker)) continue;
+    gathers.insert(operation.get());
+    ofGroup[operation->group].push_back(operation.get());
+  }
+  std::vector<Operation*> order;
+  for (const auto& operation : graph.operations()) {
+    if (gathers.contains(operation.get())) continue;
+    if (const auto first = ofGroup.find(operation->group); !isForward(*operation) && first != ofGroup.end()) {
+      order.insert(order.end(), first->second.begin(), first->second.end());
+      ofGroup.erase(first);
+    }
+    order.push_back(operation.get());
+  }
+  graph.reorder(order);
+  return gathers;
+}
+
+/// Puts gradients of weights right behind the last start of the backward of their group, before what reads its finish,
+/// unless they read something that is made later.
+void putOwnGradientsBehindStarts(Graph& graph, const Operations& first) {
+  std::vector<Operation*> order;
+  std::unordered_map<int, std::size_t> behindStart; // by group: where its last start ends, and what follows that start
+  std::unordered_map<int, Operations> later;
+  for (const auto& operation : graph.operations()) {
+    const int group = operation->group;
+    const auto behind = behindStart.find(group);
+    if (behind != behindStart.end() && operation->phase == Phase::weightGradient && !isStart(*operation) &&
+        !readsAnyOf(*operation, later[group])) {
+      order.insert(order.begin() + static_cast<std::ptrdiff_t>(behind->second), operation.get());
+      const std::size_t at = behind->second;
+      for (auto& [other, end] : behindStart)
+        if (end >= at) ++end;
+      continue;
+    }
+    order.push_back(operation.get());
+    if (operation->phase == Phase::inputGradient && isStart(*operation)) {
+      behindStart[group] = order.size();
+      later[group].clear();
+    } else if (!first.contains(operation.get())) {
+      later[group].insert(operation.get());
+    }
+  }
+  graph.reorder(order);
+}
+
 /// Puts gradients of weights behind the next start of the backward, before its finish, unless something before it reads
 /// them. Those of the start's own group follow it already.
-void putGradientsBehindStarts(Graph& graph) {
+void putGradientsBehindStarts(Graph& graph, const Operations& first) {
   std::vector<Operation*> operations;
   for (const auto& operation : graph.operations()) operations.push_back(operation.get());
-  const auto startsBackward = [](const Operation* operation) { return !isForward(*operation) && isStart(*operation); };
+  const auto startsBackward = [&](const Operation* operation) {
+    return !isForward(*operation) && isStart(*operation) && !first.contains(operation);
+  };
   const auto last = std::find_if(operations.rbegin(), operations.rend(), startsBackward).base();
 
   std::vector<Operation*> order, waiting;
@@ -87,7 +149,8 @@ void putGradientsBehindStarts(Graph& graph) {
     if (std::any_of(operation->operands().begin(), operation->operands().end(),
                     [&](const Value* operand) { return operand && results.contains(operand); }))
       release();
-    if (at < last && operation->phase == Phase::weightGradient && operation->group != startedGroup) {
+    if (at < last && operation->phase == Phase::weightGradient && operation->group != startedGroup &&
+        !first.contains(operation)) {
       waiting.push_back(operation);
       for (const Value* result : operation->results())
         if (result) results.insert(result);
@@ -297,7 +360,9 @@ Status pdc::hideCollectives(PassContext& context) {
     for (Operation* whole : wholes)
       if (!divideInHalves(*graph, *whole, context)) return failure;
     putBranchesBetween(*graph);
-    putGradientsBehindStarts(*graph);
+    const Operations first = startGathersFirst(*graph);
+    putOwnGradientsBehindStarts(*graph, first);
+    putGradientsBehindStarts(*graph, first);
     finishLate(*graph);
     if (inParts) sendInParts(*graph);
   }

@@ -13,8 +13,9 @@ static Status split(PassContext& context) {
       options.all = true;
       continue;
     }
-    options.tokens |= name == "sp" || name == "ep";
+    options.tokens |= name == "sp" || name == "ep" || name == "tps";
     options.experts |= name == "ep";
+    options.weights |= name == "tps";
     const char* end = value.data() + value.size();
     const auto [at, problem] = std::from_chars(value.data(), end, options.members);
     if (problem != std::errc() || at != end || options.members < 2 || options.members > mostMembers)
@@ -35,11 +36,14 @@ void pdc::registerSplitPasses(PassRegistry& registry) {
            "MLP, channels between two convolutions. Everything else is computed by every member. Collectives stand "
            "where "
            "forms of values do not agree. Groups, phases, origins and names stay; a member's part of a value that is "
-           "put together is called `%x.own`. With `sp`, members have positions of sequences and whole weights, and "
+           "put together is called `%x.own`.\n\nWith `sp`, members have positions of sequences and whole weights, and "
            "some "
-           "heads in attention. With `ep`, they have samples and experts.",
+           "heads in attention. With `tps`, weights are split as with `tp`, and positions elsewhere: sums become "
+           "`reduce_scatter`, and what reads all positions gathers them; a member's terms are then called `%x.made`. "
+           "With `ep`, members have samples and experts.",
        .options = {{"tp", "how many members (2)"},
                    {"sp", "how many members, which divide the positions of sequences instead of weights"},
+                   {"tps", "how many members, which divide weights, and positions between them"},
                    {"ep", "how many members, which divide samples, and the experts of the weights that have some"},
                    {"all", "divide every axis of a parameter, whether it pays or not"}},
        .run = split});

@@ -15,12 +15,10 @@ namespace {
 class Rewriter {
 public:
   Rewriter(PassContext& context, const Graph& from, const std::string& name, const LoopTable& loops,
-           const std::unordered_map<const Operation*, Division>& divisions,
-           const std::map<const Parameter*, Form>& parameters, const SplitOptions& options, const Graph* training)
-      : context_(context), from_(from), loops_(loops), divisions_(divisions), members_(options.members),
-        training_(training), to_(std::make_unique<Graph>(name)),
-        b_(context.module, *to_, context.registry, context.diags) {
-    to_->team = {.members = options.members, .parts = parameters, .sums = options.tokens};
+           const Choice& choice, const SplitOptions& options, const Graph* training)
+      : context_(context), from_(from), loops_(loops), choice_(choice), members_(options.members), training_(training),
+        to_(std::make_unique<Graph>(name)), b_(context.module, *to_, context.registry, context.diags) {
+    to_->team = {.members = options.members, .parts = choice.parameters, .sums = options.tokens};
   }
 
   std::unique_ptr<Graph> run();
@@ -30,19 +28,24 @@ private:
   struct Held {
     Form form;
     Value* value = nullptr;
-    Value* rest = nullptr;  ///< of terms: everyone has this, and it is still to be added
-    Value* whole = nullptr; ///< put together where it was made, if it is not whole, and someone reads all of it
+    Value* rest = nullptr;   ///< of terms: is still to be added, and has the form in which they are joined
+    Value* joined = nullptr; ///< put together where it was made, if someone reads it so
   };
 
   void decideForms();
   Form formOf(const GraphOutput& output) const;
-  bool isWholeInTraining(const Value* value) const;
+  Form joinedFormOf(const Value* value) const {
+    const auto found = choice_.joined.find(value);
+    return found == choice_.joined.end() ? Form{} : found->second;
+  }
+  Form readAs(const Operation& operation, std::size_t i) const;
+  bool isJoinedInTraining(const Value* value) const;
   bool isTermOf(const Value* operand, const Operation& operation) const;
   std::size_t termsOf(const Operation& operation) const;
   bool addsToItsSum(const Operation& operation) const;
   const Division* divisionOf(const Operation& operation) const {
-    const auto found = divisions_.find(&operation);
-    return found == divisions_.end() ? nullptr : &found->second;
+    const auto found = choice_.divisions.find(&operation);
+    return found == choice_.divisions.end() ? nullptr : &found->second;
   }
 
   void copyInputs();
@@ -58,19 +61,20 @@ private:
   Value* as(const Value* value, const Form& form);
   bool isReadForInputs(const Value* value, const Form& form) const;
   Value* asTerm(const Value* value);
-  Value* reformed(Value* value, const Form& from, const Form& to, Value* added = nullptr, int addedAxis = -1);
+  Value* reformed(Value* value, const Form& from, const Form& to);
+  Value* join(const Value& old, Value* value, const Form& from, Value* added, int addedAxis);
 
   PassContext& context_;
   const Graph& from_;
   const LoopTable& loops_;
-  const std::unordered_map<const Operation*, Division>& divisions_;
+  const Choice& choice_;
   const std::int64_t members_;
   const Graph* training_; ///< of an evaluation: what a member trains
   std::unique_ptr<Graph> to_;
   Builder b_;
   std::unordered_map<const Value*, Form> forms_; ///< in which values are made
-  std::unordered_set<const Value*> neededWhole_;
-  std::unordered_set<const Value*> withRest_; ///< sums of terms and of what everyone has
+  std::unordered_set<const Value*> neededJoined_;
+  std::unordered_set<const Value*> withRest_; ///< sums of terms and of something that is none
   std::unordered_map<const Value*, Held> held_;
   std::unordered_set<const Value*> named_; ///< here; a sum of one term, so far, is that term
   std::unordered_map<const Operation*, Operation*> made_;
@@ -81,14 +85,14 @@ private:
 };
 
 /// Whether a training puts the value together: then an evaluation does, too, because stages send the same values.
-bool Rewriter::isWholeInTraining(const Value* value) const {
-  return training_ && training_->find(value->name());
+bool Rewriter::isJoinedInTraining(const Value* value) const {
+  return training_ && (training_->find(value->name()) || training_->find(value->name() + ".made"));
 }
 
 /// Whether members have terms of an operand, which nothing but this sum reads: they need not be put together before.
 bool Rewriter::isTermOf(const Value* operand, const Operation& operation) const {
   return forms_.at(operand) == Form::partial(Combine::sum) && operand->users().size() == 1 &&
-         !from_.isOutput(operand) && addsOperands(operation) && !isWholeInTraining(operand);
+         !from_.isOutput(operand) && addsOperands(operation) && !isJoinedInTraining(operand);
 }
 
 /// How many operands of an operation that is not divided are such.
@@ -107,9 +111,22 @@ bool Rewriter::addsToItsSum(const Operation& operation) const {
          formOfResult(loops_.of(operation), 0, *division) == Form::partial(Combine::sum);
 }
 
+/// The form in which an operation reads operand i, if that is no term of its sum.
+Form Rewriter::readAs(const Operation& operation, std::size_t i) const {
+  const Division* division = divisionOf(operation);
+  if (!division) return termsOf(operation) > 0 ? joinedFormOf(operation.result()) : Form{};
+  const Loops& loops = loops_.of(operation);
+  if (!addsToItsSum(operation) || loops.added->operand != static_cast<int>(i))
+    return formOfOperand(loops, i, *division);
+  const Form sum = joinedFormOf(operation.result());
+  if (loops.added->axis < 0) return sum;
+  return sum.isSplit() && sum.axis == loops.added->axis ? Form::split(0, sum.blocks, sum.padded) : Form{};
+}
+
 void Rewriter::decideForms() {
   auto read = [&](const Value* value, const Form& form) {
-    if (form.isWhole() || withRest_.contains(value)) neededWhole_.insert(value);
+    const bool isJoined = form.isWhole() ? !choice_.gathered.contains(value) : form == joinedFormOf(value);
+    if (isJoined || withRest_.contains(value)) neededJoined_.insert(value);
   };
   for (const GraphInput& input : from_.inputs) forms_[input.value] = {};
   for (const Value* value : from_.parameterValues()) forms_[value] = to_->team.formOf(*value->parameter());
@@ -120,7 +137,9 @@ void Rewriter::decideForms() {
     for (std::size_t i = 0; i < operation->results().size(); ++i) {
       if (!operation->result(i)) continue;
       Form& form = forms_[operation->result(i)];
-      if (division && !(i == 0 && addsToItsSum(*operation)))
+      if (division && i == 0 && addsToItsSum(*operation))
+        form = joinedFormOf(operation->result(i));
+      else if (division)
         form = formOfResult(loops, i, *division);
       else if (terms > 0)
         form = Form::partial(Combine::sum);
@@ -130,10 +149,10 @@ void Rewriter::decideForms() {
                                                    [&](const Value* operand) { return withRest_.contains(operand); }));
     if (hasRest) withRest_.insert(operation->result());
     for (const Value* result : operation->results())
-      if (result && isWholeInTraining(result)) neededWhole_.insert(result);
+      if (result && isJoinedInTraining(result)) neededJoined_.insert(result);
     for (std::size_t i = 0; i < operation->operands().size(); ++i)
       if (operation->operand(i) && (terms == 0 || !isTermOf(operation->operand(i), *operation)))
-        read(operation->operand(i), division ? formOfOperand(loops, i, *division) : Form{});
+        read(operation->operand(i), readAs(*operation, i));
   }
   for (const GraphOutput& output : from_.outputs) read(output.value, formOf(output));
 }
@@ -143,7 +162,7 @@ void Rewriter::decideForms() {
 Form Rewriter::formOf(const GraphOutput& output) const {
   if (output.kind != OutputKind::prediction) return to_->team.formOf(output);
   const Form& form = forms_.at(output.value);
-  const bool hasParts = form.isSplit() && form.padded == 0 && !neededWhole_.contains(output.value) &&
+  const bool hasParts = form.isSplit() && form.padded == 0 && !neededJoined_.contains(output.value) &&
                         !withRest_.contains(output.value) && form.axis != pdcrt::classAxis(output.value->type().rank());
   return hasParts ? form : Form{};
 }
@@ -156,8 +175,8 @@ void Rewriter::annotate(const Operation& like) {
   b_.setPhase(like.phase, origin == made_.end() ? nullptr : origin->second);
 }
 
-/// The collective that brings a value from one form into another. `added` is added to what is whole afterwards.
-Value* Rewriter::reformed(Value* value, const Form& from, const Form& to, Value* added, int addedAxis) {
+/// The collective that brings a value from one form into another.
+Value* Rewriter::reformed(Value* value, const Form& from, const Form& to) {
   // Blocks of one axis that are not the same ones are no parts that members have for each other.
   if (from.isSplit() && to.isSplit() && from.axis == to.axis) {
     Value* const whole = reformed(value, from, {});
@@ -174,34 +193,55 @@ Value* Rewriter::reformed(Value* value, const Form& from, const Form& to, Value*
   };
   split("from_", from);
   split("", to);
-  if (from.isPartial() && added) {
-    attributes.set("added_axis", std::int64_t{addedAxis});
-    return b_.value("all_reduce", {value, added}, attributes);
-  }
   if (from.isPartial())
     return b_.value(to.isSplit() ? "reduce_scatter" : reductions[static_cast<int>(from.combine)], {value}, attributes);
   if (from.isSplit()) return b_.value(to.isSplit() ? "all_to_all" : "all_gather", {value}, attributes);
   return b_.value("own_part", {value}, attributes);
 }
 
-/// The value in a form, for the operation that is copied. What someone reads whole was put together where it was made,
-/// so that it is whole wherever a stage may end; parts of it are taken where they are read.
+/// Puts together what members have made of `old`. `added` is added to the sum: along an axis, or (-1) element by
+/// element.
+Value* Rewriter::join(const Value& old, Value* value, const Form& from, Value* added, int addedAxis) {
+  const Form to = joinedFormOf(&old);
+  const Type type = partOf(old.type(), to, members_);
+  const std::size_t before = to_->operations().size();
+  Value* sum = nullptr;
+  if (added && to.isWhole()) {
+    sum = b_.value("all_reduce", {value, added}, {{"members", members_}, {"added_axis", std::int64_t{addedAxis}}});
+  } else {
+    sum = reformed(value, from, to);
+    if (sum && added && addedAxis >= 0) {
+      Shape along(type.shape.size(), 1);
+      along[static_cast<std::size_t>(addedAxis)] = added->type().shape[0];
+      added = b_.value("reshape", {added}, {{"shape", along}});
+      if (!added) return nullptr;
+    }
+    if (sum && added) sum = b_.value("add", {sum, added});
+  }
+  nameSteps(old.name(), before);
+  if (sum) sum->setType(type); // with its layout
+  return sum;
+}
+
+/// The value in a form, for the operation that is copied. What someone reads in its joined form was put together where
+/// it was made, so that it is wherever a stage may end; other parts of it are taken where they are read.
 Value* Rewriter::as(const Value* value, const Form& form) {
   const Held& held = held_.at(value);
   if (held.form == form) return held.value;
-  if (held.whole && form.isWhole()) return held.whole;
+  if (held.joined && form == joinedFormOf(value)) return held.joined;
   const int axis = form.isSplit() ? form.axis : -1;
   // What was sent in a forward is kept for its backward, and by that of inputs for that of weights, instead of what it
-  // was made of.
+  // was made of. What is gathered is larger than what it is made of, and is gathered again.
+  const bool isGathered = form.isWhole() && choice_.gathered.contains(value);
   for (const Phase earlier : {Phase::forward, Phase::inputGradient})
-    if (at_->phase > earlier && !held.form.isWhole())
+    if (at_->phase > earlier && !held.form.isWhole() && !(isGathered && earlier == Phase::forward))
       if (const auto sent = local_.find({value, axis, form.blocks, at_->group, earlier}); sent != local_.end())
         return sent->second;
   const bool isEarly = isReadForInputs(value, form);
   Value*& local = local_[{value, axis, form.blocks, at_->group, isEarly ? Phase::inputGradient : at_->phase}];
   if (local) return local;
   const std::size_t before = to_->operations().size();
-  local = held.whole ? reformed(held.whole, {}, form) : reformed(held.value, held.form, form);
+  local = held.joined ? reformed(held.joined, joinedFormOf(value), form) : reformed(held.value, held.form, form);
   for (std::size_t i = before; isEarly && i < to_->operations().size(); ++i)
     ofInputs_.insert(to_->operations()[i].get());
   return local;
@@ -213,10 +253,9 @@ bool Rewriter::isReadForInputs(const Value* value, const Form& form) const {
   if (at_->phase != Phase::weightGradient) return false;
   return std::any_of(value->users().begin(), value->users().end(), [&](const Operation* user) {
     if (user->phase != Phase::inputGradient || user->group != at_->group) return false;
-    const Division* division = divisionOf(*user);
     const auto& operands = user->operands();
     const auto i = static_cast<std::size_t>(std::find(operands.begin(), operands.end(), value) - operands.begin());
-    return (division ? formOfOperand(loops_.of(*user), i, *division) : Form{}) == form;
+    return readAs(*user, i) == form;
   });
 }
 
@@ -250,7 +289,7 @@ std::vector<Value*> Rewriter::makeDivided(const Operation& operation, const Divi
   for (std::size_t i = 0; i < operation.operands().size(); ++i) {
     const Value* operand = operation.operand(i);
     const bool isAdded = isTerm && loops.added && loops.added->operand == static_cast<int>(i);
-    Value* local = operand ? as(operand, formOfOperand(loops, i, division)) : nullptr;
+    Value* local = operand ? as(operand, readAs(operation, i)) : nullptr;
     if (operand && !local) return {};
     if (isAdded) added = local;
     operands.push_back(isAdded ? nullptr : local);
@@ -258,21 +297,22 @@ std::vector<Value*> Rewriter::makeDivided(const Operation& operation, const Divi
   return divided(operation, loops, division, operands, b_);
 }
 
-/// A sum of which members have terms. Those are added, and so is what everyone has, the `rest`. Both are put together
-/// when someone reads the sum: a further sum only goes on with both. So the gradients that three layers have for their
+/// A sum of which members have terms. Those are added, and so is what is none, the `rest`. Both are put together when
+/// someone reads the sum: a further sum only goes on with both. So the gradients that three layers have for their
 /// common input cost one all-reduce.
 std::vector<Value*> Rewriter::makeSum(const Operation& operation, Value*& rest) {
   Value* terms = nullptr;
+  const Form joined = joinedFormOf(operation.result());
   auto add = [&](Value*& sum, Value* more) {
     sum = sum && more ? b_.value("add", {sum, more}) : more;
-    if (sum) sum->setType(operation.result()->type()); // with its layout
+    if (sum) sum->setType(partOf(operation.result()->type(), &sum == &rest ? joined : Form{}, members_)); // with layout
     return sum != nullptr;
   };
   for (const Value* operand : operation.operands()) {
     if (isTermOf(operand, operation)) {
       const Held& held = held_.at(operand);
       if (!add(terms, held.value) || (held.rest && !add(rest, held.rest))) return {};
-    } else if (!add(rest, as(operand, {}))) {
+    } else if (!add(rest, as(operand, joined))) {
       return {};
     }
   }
@@ -299,15 +339,17 @@ Status Rewriter::hold(const Operation& operation, std::size_t i, Value* value, V
   const bool isBias = added && divisionOf(operation); // then what is kept of the terms would lack it
   const Form form = isBias ? Form::partial(Combine::sum) : forms_.at(old);
   Held held{.form = form, .value = value, .rest = added};
-  if (named_.insert(value).second) to_->rename(value, form.isWhole() ? old->name() : old->name() + ".own");
-  if (!form.isWhole() && (neededWhole_.contains(old) || isBias)) {
-    held.whole = reformed(value, form, {}, added, isBias ? loops_.of(operation).added->axis : -1);
-    if (!held.whole) return failure;
-    held.whole->setType(old->type());
-    to_->rename(held.whole, old->name());
-    named_.insert(held.whole);
+  const bool isJoined = !form.isWhole() && (neededJoined_.contains(old) || isBias);
+  const bool isInParts = joinedFormOf(old).isSplit();
+  const std::string name = old->name() + (isJoined && isInParts ? ".made" : form.isWhole() ? "" : ".own");
+  if (named_.insert(value).second) to_->rename(value, name);
+  if (isJoined) {
+    held.joined = join(*old, value, form, added, isBias ? loops_.of(operation).added->axis : -1);
+    if (!held.joined) return failure;
+    to_->rename(held.joined, old->name() + (isInParts ? ".own" : ""));
+    named_.insert(held.joined);
   }
-  if (isBias) held = {.form = {}, .value = held.whole};
+  if (isBias) held = {.form = joinedFormOf(old), .value = held.joined};
   held_[old] = held;
   return success;
 }
@@ -375,9 +417,7 @@ std::unique_ptr<Graph> Rewriter::run() {
 } // namespace
 
 std::unique_ptr<Graph> pdc::rewriteForTeam(PassContext& context, const Graph& graph, const std::string& name,
-                                           const LoopTable& loops,
-                                           const std::unordered_map<const Operation*, Division>& divisions,
-                                           const std::map<const Parameter*, Form>& parameters,
-                                           const SplitOptions& options, const Graph* training) {
-  return Rewriter(context, graph, name, loops, divisions, parameters, options, training).run();
+                                           const LoopTable& loops, const Choice& choice, const SplitOptions& options,
+                                           const Graph* training) {
+  return Rewriter(context, graph, name, loops, choice, options, training).run();
 }

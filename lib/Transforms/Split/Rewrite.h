@@ -8,9 +8,7 @@ namespace pdc {
 
 /// `graph` as a member of a team runs it, under the name `name`; null, with an error reported, where that failed.
 std::unique_ptr<Graph> rewriteForTeam(PassContext& context, const Graph& graph, const std::string& name,
-                                      const LoopTable& loops,
-                                      const std::unordered_map<const Operation*, Division>& divisions,
-                                      const std::map<const Parameter*, Form>& parameters, const SplitOptions& options,
+                                      const LoopTable& loops, const Choice& choice, const SplitOptions& options,
                                       const Graph* training = nullptr);
 
 } // namespace pdc

@@ -8,8 +8,16 @@
 using namespace pdc;
 
 static Expected<Choice> choose(const Graph& graph, const LoopTable& loops, const SplitOptions& options,
-                               Diagnostics& diags) {
-  return options.tokens ? chooseTokens(graph, loops, options, diags) : chooseClasses(graph, loops, options);
+                               Diagnostics& diags, const Choice* training = nullptr) {
+  return options.tokens ? chooseTokens(graph, loops, options, diags, training) : chooseClasses(graph, loops, options);
+}
+
+/// Puts a value together as another choice does with the same one.
+static void joinAs(Choice& own, const Value& value, const Choice& other, const Value& same) {
+  own.joined.erase(&value), own.gathered.erase(&value);
+  if (const auto found = other.joined.find(&same); found != other.joined.end())
+    own.joined.emplace(&value, found->second);
+  if (other.gathered.contains(&same)) own.gathered.insert(&value);
 }
 
 /// Divisions of an evaluation: each operation that a training computes in its forward, too, is divided as there, so
@@ -18,7 +26,7 @@ static Expected<Choice> choiceFor(const Graph& evaluation, const LoopTable& loop
                                   const Choice& choice, const SplitOptions& options, Diagnostics& diags) {
   Choice own;
   if (options.tokens) {
-    Expected<Choice> alone = choose(evaluation, loops, options, diags);
+    Expected<Choice> alone = choose(evaluation, loops, options, diags, &choice);
     if (!alone) return failure;
     own = std::move(*alone);
   } else {
@@ -31,12 +39,16 @@ static Expected<Choice> choiceFor(const Graph& evaluation, const LoopTable& loop
     own.divisions.erase(operation.get());
     if (const auto found = choice.divisions.find(same->definer()); found != choice.divisions.end())
       own.divisions.emplace(operation.get(), found->second);
+    for (std::size_t i = 0; i < operation->results().size(); ++i)
+      if (operation->result(i) && same->definer()->result(i))
+        joinAs(own, *operation->result(i), choice, *same->definer()->result(i));
   }
   return own;
 }
 
 std::string pdc::suffixOf(const SplitOptions& options) {
-  return (options.experts ? ".ep" : options.tokens ? ".sp" : ".tp") + std::to_string(options.members);
+  const char* name = options.experts ? ".ep" : options.weights ? ".tps" : options.tokens ? ".sp" : ".tp";
+  return name + std::to_string(options.members);
 }
 
 Status pdc::splitOverTeam(PassContext& context, const SplitOptions& options, std::vector<SplitClass>* classes) {
@@ -47,8 +59,7 @@ Status pdc::splitOverTeam(PassContext& context, const SplitOptions& options, std
   if (!choice) return failure;
   const std::string suffix = suffixOf(options);
   const auto rewrite = [&](const Graph& graph, const LoopTable& of, const Choice& how, const Graph* training) {
-    auto member =
-        rewriteForTeam(context, graph, graph.name() + suffix, of, how.divisions, how.parameters, options, training);
+    auto member = rewriteForTeam(context, graph, graph.name() + suffix, of, how, options, training);
     return member && verifySplit(graph, *member, context.diags) ? std::move(member) : nullptr;
   };
   std::vector<std::unique_ptr<Graph>> made;

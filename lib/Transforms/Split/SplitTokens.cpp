@@ -1,6 +1,7 @@
 #include "Split/SplitTokens.h"
 
 #include "Split/SplitExperts.h"
+#include "Split/SplitResiduals.h"
 #include "Split/Sums.h"
 #include "pdc/IR/OpDef.h"
 #include "pdc/Support/DiagnosticsBuilder.h"
@@ -18,8 +19,8 @@ namespace {
 
 class TokenSplitter {
 public:
-  TokenSplitter(const Graph& graph, const LoopTable& loops, const SplitOptions& options)
-      : graph_(graph), loops_(loops), members_(options.members), dividesExperts_(options.experts) {}
+  TokenSplitter(const Graph& graph, const LoopTable& loops, const SplitOptions& options, const Choice* training)
+      : graph_(graph), loops_(loops), options_(options), training_(training), members_(options.members) {}
 
   Expected<Choice> run(Diagnostics& diags);
 
@@ -45,6 +46,7 @@ private:
   Expected<Seeds> positions(Diagnostics& diags) const;
   Expected<Seeds> samples(Diagnostics& diags) const;
   Status findExperts(Diagnostics& diags);
+  void chooseWeights();
   Form formOf(const Value* value) const {
     const auto found = made_.find(value);
     return found == made_.end() ? Form{} : found->second;
@@ -54,16 +56,28 @@ private:
   bool isAlongTokens(const Operation& operation) const;
   std::optional<Form> readAs(const Value& result) const;
   Way bestOf(const Operation& operation, bool (Way::*isBetter)(const Way&) const) const;
+  std::optional<Form> partOfGradient(const Value& result) const;
+  bool makesPartOfGradient(const Operation& operation) const {
+    const auto& results = operation.results();
+    return std::any_of(results.begin(), results.end(),
+                       [&](const Value* result) { return result && partOfGradient(*result); });
+  }
+  bool isOfWeights(const Operation& operation) const;
+  bool isOnlyReadWhole(const Operation& operation) const;
   std::optional<Division> divisionOf(const Operation& operation) const;
   std::optional<Division> divisionAtBorder(const Operation& operation) const;
   void tell(const Operation& operation, const std::optional<Division>& division, SplitClass& tokens,
             std::vector<SplitClass>& wholes);
   void takeExperts(Choice& choice);
+  void make(const Operation& operation, const std::optional<Division>& division);
+  std::int64_t gatheredAgain(const Value& value, const Choice& choice) const;
 
   const Graph& graph_;
   const LoopTable& loops_;
+  const SplitOptions& options_;
+  const Choice* training_;
   const std::int64_t members_;
-  const bool dividesExperts_;
+  Choice weights_; ///< what tensor parallelism divides
   AxisClass tokens_;
   ExpertClasses experts_;
   std::unordered_map<const ExpertClass*, SplitClass> told_;       ///< of classes of experts
@@ -133,6 +147,17 @@ Status TokenSplitter::findExperts(Diagnostics& diags) {
          << "parameter '" << first.parameters.front() << "' " << first.why;
 }
 
+void TokenSplitter::chooseWeights() {
+  if (training_)
+    weights_ = {.divisions = divisionsFor(graph_, loops_, training_->parameters, members_),
+                .parameters = training_->parameters};
+  else
+    weights_ = chooseClasses(graph_, loops_, options_);
+  for (const Value* value : graph_.parameterValues())
+    if (const auto part = weights_.parameters.find(value->parameter()); part != weights_.parameters.end())
+      made_.emplace(value, part->second);
+}
+
 /// That a member sends to bring a value from one form into another.
 double TokenSplitter::bytesBetween(const Value& value, const Form& from, const Form& to) const {
   if (from == to || from.isWhole()) return 0;
@@ -190,6 +215,7 @@ bool TokenSplitter::isAlongTokens(const Operation& operation) const {
 
 /// The form in which others read a result, which its makers had better have: that of experts, or of the positions.
 std::optional<Form> TokenSplitter::readAs(const Value& result) const {
+  if (const std::optional<Form> part = partOfGradient(result)) return part;
   const auto& users = result.users();
   for (const ExpertClass& experts : experts_.classes)
     if (std::any_of(users.begin(), users.end(), [&](const Operation* user) { return experts.divided.contains(user); }))
@@ -212,6 +238,10 @@ TokenSplitter::Way TokenSplitter::bestOf(const Operation& operation, bool (Way::
   if (const ExpertClass* experts = experts_.at(operation)) consider(experts->along.divisions.at(&operation));
   for (std::size_t i = 0; i < operation.operands().size(); ++i)
     if (operation.operand(i)) consider(divisionOfOperand(operation, loops, i, formOf(operation.operand(i)), members_));
+  for (std::size_t i = 0; i < operation.results().size(); ++i)
+    if (const Value* result = operation.result(i))
+      if (const std::optional<Form> part = partOfGradient(*result))
+        consider(divisionOfResult(operation, loops, i, *part, members_));
   for (int index = 0; index < static_cast<int>(loops.sizes.size()); ++index)
     if (!loops.inOneBlock[static_cast<std::size_t>(index)]) consider(Division{index, members_, 1});
   return best;
@@ -227,9 +257,49 @@ std::optional<Division> TokenSplitter::divisionAtBorder(const Operation& operati
   return bestOf(operation, &Way::sendsLessThan).division;
 }
 
+/// The form in which members have the gradient that a result is; nothing: it is none, or of a whole parameter.
+std::optional<Form> TokenSplitter::partOfGradient(const Value& result) const {
+  for (const GraphOutput& output : graph_.outputs) {
+    if (output.value != &result || output.kind != OutputKind::gradient) continue;
+    const auto part = weights_.parameters.find(output.parameter);
+    if (part != weights_.parameters.end()) return part->second;
+  }
+  return std::nullopt;
+}
+
+/// Whether tensor parallelism divides the operation. It makes parts of gradients of whole values; here members have
+/// parts of those, which may be less to gather than to sum.
+bool TokenSplitter::isOfWeights(const Operation& operation) const {
+  const auto found = weights_.divisions.find(&operation);
+  if (found == weights_.divisions.end()) return false;
+  const auto& operands = operation.operands();
+  bool readsParts = false;
+  for (std::size_t i = 0; i < operands.size(); ++i)
+    readsParts |= operands[i] && formOfOperand(loops_.of(operation), i, found->second).isSplit();
+  return readsParts || !makesPartOfGradient(operation);
+}
+
+/// Whether the operation moves what everyone has for operations that tensor parallelism divides, and that read all of
+/// it, such as the labels of a loss whose classes are divided.
+bool TokenSplitter::isOnlyReadWhole(const Operation& operation) const {
+  if (operation.operands().size() != 1 || operation.results().size() != 1 || costOf(operation).flops > 0) return false;
+  if (!formOf(operation.operand(0)).isWhole()) return false;
+  const auto& users = operation.result()->users();
+  return !users.empty() && std::all_of(users.begin(), users.end(), [&](const Operation* user) {
+    if (!isOfWeights(*user)) return isOnlyReadWhole(*user);
+    const auto& operands = user->operands();
+    const auto i = std::find(operands.begin(), operands.end(), operation.result()) - operands.begin();
+    return formOfOperand(loops_.of(*user), static_cast<std::size_t>(i), weights_.divisions.at(user)).isWhole();
+  });
+}
+
 /// The division of experts, or along the positions; of an operation whose positions depend on each other, or that has
 /// none, the one that costs least.
 std::optional<Division> TokenSplitter::divisionOf(const Operation& operation) const {
+  if (isOfWeights(operation)) return weights_.divisions.at(&operation);
+  if (options_.weights && makesPartOfGradient(operation)) return bestOf(operation, &Way::sendsLessThan).division;
+  if (options_.weights && (goesOnWithTerms(graph_, operation, made_) || isOnlyReadWhole(operation)))
+    return std::nullopt;
   if (const ExpertClass* experts = experts_.of(operation)) return experts->along.divisions.at(&operation);
   if (experts_.at(operation)) return divisionAtBorder(operation);
   if (isAlongTokens(operation)) return tokens_.divisions.at(&operation);
@@ -312,22 +382,51 @@ void TokenSplitter::takeExperts(Choice& choice) {
   choice.classes.insert(choice.classes.end(), experts_.undivided.begin(), experts_.undivided.end());
 }
 
+/// Notes how the results of an operation are made.
+void TokenSplitter::make(const Operation& operation, const std::optional<Division>& division) {
+  const Loops& loops = loops_.of(operation);
+  for (std::size_t i = 0; i < operation.results().size(); ++i) {
+    const Value* const result = operation.result(i);
+    if (!result) continue;
+    if (division)
+      made_[result] = formOfResult(loops, i, *division);
+    else if (options_.weights && goesOnWithTerms(graph_, operation, made_))
+      made_[result] = Form::partial(Combine::sum);
+    // A sum is put together where something is added to it.
+    if (options_.weights && i == 0 && addsToItsSum(operation, loops, division)) {
+      const auto tokens = tokens_.forms.find(result);
+      made_[result] = tokens == tokens_.forms.end() ? Form{} : tokens->second;
+    }
+  }
+}
+
+/// Bytes that a member sends because a backward gathers the value again.
+std::int64_t TokenSplitter::gatheredAgain(const Value& value, const Choice& choice) const {
+  bool forward = false, backward = false;
+  for (const Operation* user : value.users())
+    (user->phase == Phase::forward ? forward : backward) |= choice.divisions.contains(user);
+  return forward && backward ? value.type().bytes() * (members_ - 1) / members_ : 0;
+}
+
 Expected<Choice> TokenSplitter::run(Diagnostics& diags) {
-  const Expected<Seeds> seeds = dividesExperts_ ? samples(diags) : positions(diags);
-  if (!seeds || (dividesExperts_ && !findExperts(diags))) return failure;
+  const Expected<Seeds> seeds = options_.experts ? samples(diags) : positions(diags);
+  if (!seeds || (options_.experts && !findExperts(diags))) return failure;
+  if (options_.weights) chooseWeights();
   tokens_ = classOf(loops_, *seeds, members_);
-  Choice choice;
+  Choice choice{.parameters = weights_.parameters, .classes = weights_.classes};
   SplitClass tokens{.chosen = true};
-  const std::string what = dividesExperts_ ? "samples of " : "positions of ";
+  const std::string what = options_.experts ? "samples of " : "positions of ";
   for (const auto& [input, form] : *seeds) tokens.parameters.push_back(what + input->name());
   std::vector<SplitClass> wholes;
   for (const auto& operation : graph_.operations()) {
     const std::optional<Division> division = divisionOf(*operation);
-    for (std::size_t i = 0; i < operation->results().size(); ++i)
-      if (const Value* result = operation->result(i); result && division)
-        made_[result] = formOfResult(loops_.of(*operation), i, *division);
+    make(*operation, division);
     if (division) choice.divisions.emplace(operation.get(), *division);
-    tell(*operation, division, tokens, wholes);
+    if (!isOfWeights(*operation)) tell(*operation, division, tokens, wholes);
+  }
+  if (options_.weights) {
+    placeJoins(graph_, loops_, tokens_, made_, members_, choice);
+    for (const Value* value : choice.gathered) tokens.communicatedBytes += gatheredAgain(*value, choice);
   }
   tokens.chosen = tokens.flops > 0;
   if (!tokens.chosen) tokens.why = "nothing that is computed can be divided";
@@ -341,6 +440,6 @@ Expected<Choice> TokenSplitter::run(Diagnostics& diags) {
 } // namespace
 
 Expected<Choice> pdc::chooseTokens(const Graph& graph, const LoopTable& loops, const SplitOptions& options,
-                                   Diagnostics& diags) {
-  return TokenSplitter(graph, loops, options).run(diags);
+                                   Diagnostics& diags, const Choice* training) {
+  return TokenSplitter(graph, loops, options, training).run(diags);
 }

@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
 # splits.sh NAME…: of networks of utils/models, what a team of 2, 3 and 4 members computes together is what the training graph and
 # its evaluation compute, in f64; with every class divided, and with those that pay. With POSITIONS: with positions divided, where they
-# can be, and with dropout; with EXPERTS: with samples and experts divided.
+# can be, and with dropout; with RESIDUALS: with weights divided, and positions between them, with dropout; with EXPERTS: with samples and
+# experts divided.
 set -euo pipefail
 . "$SOURCE/test/EndToEnd/Inputs/common.sh"
 ways=(all "") quiet=--no-dropout
 [ -z "${POSITIONS:-}" ] || { ways=(sp) quiet=; }
+[ -z "${RESIDUALS:-}" ] || { ways=(tps "all tps") quiet=; }
 [ -z "${EXPERTS:-}" ] || { ways=(ep) quiet=; }
 for name in "$@"; do
   "$PYTHON" "$SOURCE/utils/models/export.py" "$name" "$WORK/$name.onnx" --loss $quiet >/dev/null 2>&1 || fail "PyTorch could not export $name"

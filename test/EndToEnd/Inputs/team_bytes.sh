@@ -30,4 +30,5 @@ run() {
 }
 run two-stages --devices=4 --replicas=1,1 --split=tp:2,all --recompute=all
 run uneven --devices=3 --split=tp:3,all
+run residuals --devices=4 --replicas=1,1 --split=tps:2,all --recompute=all
 run positions --devices=4 --replicas=1,1 --split=sp:2 --recompute=all
