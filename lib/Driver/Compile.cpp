@@ -10,6 +10,7 @@
 #include "Generate.h"
 #include "InitialWeights.h"
 #include "Measure.h"
+#include "SplitChoice.h"
 #include "Summary.h"
 #include "Teams.h"
 #include "TrainedModel.h"
@@ -58,6 +59,10 @@ public:
   /// The costs of what compile() would plan.
   Expected<CostGraph> costs();
   Status measureTo(const std::string& file);
+  /// To the graph that splits divide, which `offer` then plans with each of them.
+  Status toUndividedGraph() { return importModel() && toTrainingGraph() ? Status(success) : failure; }
+  /// What `split` makes of the graph. Nothing of it is reported.
+  OfferedSplit offer(const TeamSplit& split, const Profile* whole);
 
 private:
   // From the file to the graph of a training step.
@@ -70,6 +75,8 @@ private:
   Status run(const std::vector<PipelineStep>& steps);
 
   Status divideStages();
+  Status chooseSplit();
+  void addOffers(Plan& plan) const;
 
   // From there to programs.
   Expected<Plan> plan(const CostGraph& costs, const PlanRequest& request);
@@ -94,7 +101,7 @@ private:
   Graph& main() { return *module_->findGraph("main"); }
   PassContext context() { return {*module_, ops_, diags_, {}}; }
 
-  const CompileOptions& options_;
+  CompileOptions options_; ///< with the split that was chosen
   std::ostream& out_;
   Diagnostics& diags_;
   OpRegistry ops_;
@@ -106,12 +113,14 @@ private:
   std::string evaluatedLoss_; ///< what an evaluation computes of the first loss; empty: the model has its loss inside
   pdcrt::Training training_;  ///< complete once the training graph is there
   Provenance provenance_;
-  KeptInputs keptInputs_; ///< of weights of 8 bits
+  KeptInputs keptInputs_;            ///< of weights of 8 bits
+  std::vector<OfferedSplit> offers_; ///< of --split=auto
+  std::optional<Profile> profile_;   ///< with which the split was chosen
 };
 
 Status Compilation::compile() {
   if (writes() && !options_.output.empty() && !checkOutputFolder(options_.output, diags_)) return failure;
-  if (!importModel()) return failure;
+  if (!chooseSplit() || !importModel()) return failure;
   if (emits("ir", [&] { return print(*module_); })) return success;
   if (!toTrainingGraph()) return failure;
   if (emits("training-ir", [&] { return print(*module_); })) return success;
@@ -121,10 +130,12 @@ Status Compilation::compile() {
   Expected<PlanRequest> request = planRequest(options_, training_, diags_);
   if (!request || !checkTarget(options_, diags_)) return failure;
   PassContext passContext = context();
-  const Expected<Costs> costs = costsOf(passContext, options_, training_, provenance_, *request);
+  const Expected<Costs> costs =
+      costsOf(passContext, options_, training_, provenance_, *request, profile_ ? &*profile_ : nullptr);
   if (!costs) return failure;
   Expected<Plan> planned = plan(costs->graph, *request);
   if (!planned || !fitToTraining(*planned, *request, options_, training_, main(), diags_)) return failure;
+  addOffers(*planned);
   if (options_.planFile.empty()) giveDevices(*planned, options_.split, request->devices);
   if (options_.explain) explain(*costs, *request, *planned);
   const bool onlyExplains = options_.emit.empty() && options_.output.empty();
@@ -297,6 +308,83 @@ Status Compilation::divideStages() {
   return success;
 }
 
+OfferedSplit Compilation::offer(const TeamSplit& split, const Profile* whole) {
+  OfferedSplit offer{.split = split};
+  std::vector<std::unique_ptr<Graph>> undivided;
+  for (const auto& graph : module_->graphs) undivided.push_back(clone(*graph, graph->name()));
+  const std::size_t said = diags_.all().size();
+  options_.split = split;
+  const auto planned = [&]() -> Expected<Plan> {
+    const DeviceKind device; // any: only ratios of its times count
+    const Profile estimateOfWhole = analyticProfile(main(), device, options_.version);
+    Expected<PlanRequest> request = planRequest(options_, training_, diags_);
+    if (!request || !checkTarget(options_, diags_) || !divideStages()) return failure;
+    PassContext passContext = context();
+    if (whole)
+      offer.profile = scaledProfile(*whole, estimateOfWhole, analyticProfile(main(), device, options_.version));
+    Expected<Costs> costs =
+        costsOf(passContext, options_, training_, provenance_, *request, whole ? &offer.profile : nullptr);
+    if (!costs) return failure;
+    offer.profile = std::move(costs->profile);
+    return planPipeline(costs->graph, request->machines, request->planner, diags_);
+  };
+  if (Expected<Plan> plan = planned()) offer.plan = std::move(*plan);
+  const auto& all = diags_.all();
+  for (std::size_t i = said; i < all.size() && offer.reason.empty(); ++i)
+    if (all[i].severity == Severity::error) offer.reason = all[i].message;
+  module_->graphs = std::move(undivided);
+  return offer;
+}
+
+/// --split=auto. Where the model cannot be read, that is told when it is read again.
+Status Compilation::chooseSplit() {
+  if (!options_.choosesSplit || options_.emit == "ir" || options_.emit == "training-ir") return success;
+  if (!options_.planFile.empty()) {
+    const Expected<std::string> text = readFile(options_.planFile, diags_);
+    if (!text) return failure;
+    const Expected<Plan> plan = planFromJson(*text, options_.planFile, diags_);
+    if (!plan) return failure;
+    options_.split = plan->stages.front().split;
+    options_.devices = std::max<std::int64_t>(options_.devices, options_.split.members); // the plan says which
+    return success;
+  }
+  const Expected<PlanRequest> request = planRequest(options_, training_, diags_);
+  if (!request) return failure;
+  // Rows of padding are left out of the undivided graph only.
+  CompileOptions options = options_;
+  options.choosesSplit = options.explain = false;
+  Diagnostics silent(nullptr);
+  Compilation whole(options, out_, silent);
+  options.split.members = 2;
+  Compilation divided(options, out_, silent);
+  if (!whole.toUndividedGraph() || !divided.toUndividedGraph()) return success;
+  const bool estimates = options_.profile == "analytic" || options_.target == Target::cuda;
+  const SplitTimes times = estimates                         ? SplitTimes::estimated
+                           : isProfileFile(options_.profile) ? SplitTimes::scaled
+                                                             : SplitTimes::measured;
+  offers_ = offerSplits(splitsToOffer(request->devices.levels[0].count, options_.splitDegrees), times,
+                        [&](const TeamSplit& split, const Profile* profile) {
+                          return (split.isNone() ? whole : divided).offer(split, profile);
+                        });
+  if (options_.explain) out_ << "splits of all stages:\n" << toText(offers_);
+  if (const OfferedSplit* fastest = fastestOf(offers_)) {
+    options_.split = fastest->split;
+    profile_ = fastest->profile;
+  }
+  return success;
+}
+
+/// What is proven over all splits, and what others take.
+void Compilation::addOffers(Plan& plan) const {
+  if (offers_.empty()) return;
+  plan.lowerBoundMs = std::min(plan.lowerBoundMs, lowerBoundOf(offers_));
+  plan.optimal = plan.optimal && plan.lowerBoundMs >= plan.timeMs;
+  for (const OfferedSplit& offer : offers_)
+    if (offer.split != options_.split)
+      plan.alternatives.push_back(
+          {"--split=" + toText(offer.split), offer.plan ? offer.plan->timeMs : 0, offer.reason});
+}
+
 Expected<Plan> Compilation::plan(const CostGraph& costs, const PlanRequest& request) {
   if (!options_.planFile.empty()) return readPlan(request.file());
   Expected<Plan> plan = planPipeline(costs, request.machines, request.planner, diags_);
@@ -323,7 +411,7 @@ Expected<Plan> Compilation::readPlan(const ScheduleFile* scheduleFile) {
 
 void Compilation::explain(const Costs& costs, const PlanRequest& request, const Plan& plan) {
   out_ << "planned " << std::fixed << std::setprecision(3) << plan.timeMs << " ms per minibatch, "
-       << certificateOf(plan) << "\n"
+       << certificateOf(plan) << overText(offers_) << "\n"
        << toText(explainPlan(costs.graph, request.machines, request.planner, plan), plan);
 }
 

@@ -20,12 +20,14 @@ static void adoptMeasured(const Profile& profile, Cluster& machines) {
 }
 
 Expected<Costs> pdc::costsOf(PassContext& context, const CompileOptions& options, const pdcrt::Training& training,
-                             const Provenance& provenance, PlanRequest& request) {
+                             const Provenance& provenance, PlanRequest& request, const Profile* given) {
   const bool splitBackward = request.planner.schedule->splitsBackward;
   Expected<Profile> profile =
-      chooseProfile(options.profile, context, training, provenance, request.machines,
-                    {.splitBackward = splitBackward, .target = options.target, .threads = request.threads});
+      given ? Expected<Profile>(*given)
+            : chooseProfile(options.profile, context, training, provenance, request.machines,
+                            {.splitBackward = splitBackward, .target = options.target, .threads = request.threads});
   if (!profile) return failure;
+  if (given && !chooseAlgorithms(context.module, given->kernels, "", context.diags, options.target)) return failure;
   if (options.clusterFile.empty())
     for (Cluster* machines : {&request.machines, &request.devices}) adoptMeasured(*profile, *machines);
   const CostOptions costOptions = {.splitBackward = splitBackward,

@@ -14,8 +14,8 @@ struct Costs {
 
 /// Chooses a profile as options.profile says (Measure.h), and makes the cost graph of the programs that `request`
 /// expects. The machines of the request learn what a measurement found out about links and memory. Errors: as of
-/// chooseProfile and costGraphOf.
+/// chooseProfile and costGraphOf. `given` is a profile of the graph as it is, chosen before.
 Expected<Costs> costsOf(PassContext& context, const CompileOptions& options, const pdcrt::Training& training,
-                        const Provenance& provenance, PlanRequest& request);
+                        const Provenance& provenance, PlanRequest& request, const Profile* given = nullptr);
 
 } // namespace pdc

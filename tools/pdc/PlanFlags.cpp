@@ -31,17 +31,25 @@ void PlanFlags::addMachinesTo(CLI::App& app, CompileOptions& options) {
                  "the machines and their links\nThe file is described in docs/Planning.md.")
       ->type_name("FILE")
       ->excludes(devices);
-  app.add_option(
-         "--split", split_,
-         "divide every stage over teams of devices\ntp:N: tensor parallelism over N devices, where it pays; "
-         "tp:N,all: wherever it can be. tps:N: the same, with positions divided between layers. sp:N: sequence "
-         "parallelism, each has some of the positions. ep:N: expert parallelism, each has some of the samples, and of the experts. docs/Splitting.md says how.")
+  app.add_option("--split", split_,
+                 "divide every stage over teams of devices\nauto: the fastest of none and these. tp:N: tensor "
+                 "parallelism over N devices, where it pays; "
+                 "tp:N,all: wherever it can be. tps:N: the same, with positions divided between layers. sp:N: sequence "
+                 "parallelism, each has some of the positions. ep:N: expert parallelism, each has some of the samples, "
+                 "and of the experts. docs/Splitting.md says how.")
       ->check([](const std::string& text) {
-        return teamSplitFromText(text) ? std::string()
-                                       : "'" + text + "' is none of none, tp:N, tps:N, sp:N and ep:N with N from 2 to 1024";
+        return text == "auto" || teamSplitFromText(text)
+                   ? std::string()
+                   : "'" + text + "' is none of none, auto, tp:N, tps:N, sp:N and ep:N with N from 2 to 1024";
       })
-      ->type_name("none|tp:N|tps:N|sp:N|ep:N")
+      ->type_name("none|auto|tp:N|tps:N|sp:N|ep:N")
       ->capture_default_str();
+  app.add_option(
+         "--split-degrees", options.splitDegrees,
+         "sizes of the teams that --split=auto chooses among\nWithout it: those from 2 to 8 that divide the devices.")
+      ->delimiter(',')
+      ->check(CLI::Range(2, 1024))
+      ->type_name("N[,...]");
   app.add_option("--edge-codec", edgeCodec_,
                  "send what crosses between stages in a quarter of the bytes\nint8: all that can be; auto: where the "
                  "plan gets faster. alpha: the least magnitude of a column that stays exact (6); columns: how many may "
@@ -159,7 +167,10 @@ Status PlanFlags::apply(const CLI::App& app, CompileOptions& options, Diagnostic
   options.planner.recompute = *policyNamed(recomputePolicies, recompute_);
   options.planner.sync = *policyNamed(syncPolicies, sync_);
   options.threadsPerStage = threads_ == "auto" ? 0 : std::stoi(threads_);
-  options.split = *teamSplitFromText(split_);
+  options.choosesSplit = split_ == "auto";
+  if (!options.choosesSplit) options.split = *teamSplitFromText(split_);
+  if (!options.choosesSplit && !options.splitDegrees.empty())
+    return diags.error({}).exit(ExitCode::usage).help("add --split=auto") << "--split-degrees is for --split=auto";
   options.planner.edgeCodec = *edgeCodecChoiceFromText(edgeCodec_);
   const bool isCounted = app.count("--devices") > 0 || !options.clusterFile.empty();
   const auto& replicas = options.planner.stageReplicas;

@@ -52,7 +52,7 @@ LinkProfile readLink(const JsonNode& node);
 
 struct Profile {
   std::string version;            ///< of pdc
-  std::string source;             ///< "measured" or "analytic"
+  std::string source;             ///< "measured", "analytic", or "scaled" from those measured of another graph
   std::string modelHash;          ///< hashOf the training graph, which fixes batch, shapes and fusion groups
   std::string device;             ///< as the cluster's, or as a GPU that measured calls itself
   double clockMhz = 0;            ///< of that GPU, while it measured

@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# A network whose words are tied, over two stages with teams of two, for CPUs and for CUDA, whose program runs on the stand-in
-# (test/stand-in).
+# cuda-teams.sh [NETWORK SPLIT [LOSS]]: a network of hand_made.py (one whose words are tied, tp:2,all) over two stages with teams of two, for
+# CPUs and for CUDA, whose program runs on the stand-in (test/stand-in).
 set -euo pipefail
 rm -rf "$WORK"
 mkdir -p "$WORK"
-"$PYTHON" "$SOURCE/utils/models/hand_made.py" tied "$WORK"
+"$PYTHON" "$SOURCE/utils/models/hand_made.py" "${1:-tied}" "$WORK"
 . "$SOURCE/test/EndToEnd/Inputs/common.sh"
-model="$WORK/model.onnx" loss= lr=0.05
+model="$WORK/model.onnx" loss=${3:-} lr=0.05 split=${2:-tp:2,all}
 
 run() { train "$1" "$2" --steps 4 --seed 7 --metrics "$WORK/$2.jsonl" "${@:3}"; }
-plan() { generate "$1" --devices=4 --replicas=1,1 --split=tp:2,all --microbatches=4 "${@:2}"; }
+plan() { generate "$1" --devices=4 --replicas=1,1 --split="$split" --microbatches=4 "${@:2}"; }
 
 plan cpu --schedule=zb-h1
 build cpu

@@ -1,0 +1,111 @@
+#include "SplitChoice.h"
+
+#include <algorithm>
+#include <iomanip>
+#include <limits>
+#include <sstream>
+
+using namespace pdc;
+
+std::vector<TeamSplit> pdc::splitsToOffer(std::int64_t devices, const std::vector<int>& degrees) {
+  constexpr int most = 8;
+  std::vector<int> sorted = degrees;
+  for (int members = 2; degrees.empty() && members <= most; ++members)
+    if (devices % members == 0) sorted.push_back(members);
+  std::sort(sorted.begin(), sorted.end());
+  sorted.erase(std::unique(sorted.begin(), sorted.end()), sorted.end());
+  std::vector<TeamSplit> splits = {{}};
+  for (const int members : sorted) {
+    splits.push_back({.members = members});
+    splits.push_back({.members = members, .tokens = true, .weights = true});
+    splits.push_back({.members = members, .tokens = true});
+    splits.push_back({.members = members, .tokens = true, .experts = true});
+  }
+  return splits;
+}
+
+const OfferedSplit* pdc::fastestOf(const std::vector<OfferedSplit>& offers) {
+  const OfferedSplit* fastest = nullptr;
+  for (const OfferedSplit& offer : offers)
+    if (offer.plan && (!fastest || offer.plan->timeMs < fastest->plan->timeMs ||
+                       (offer.plan->timeMs == fastest->plan->timeMs && offer.split.members < fastest->split.members)))
+      fastest = &offer;
+  return fastest;
+}
+
+std::vector<OfferedSplit> pdc::offerSplits(const std::vector<TeamSplit>& splits, SplitTimes times,
+                                           const PlanSplit& plan) {
+  std::vector<OfferedSplit> offers = {plan(splits.front(), nullptr)};
+  const Profile whole = offers.front().profile;
+  const bool scales = times != SplitTimes::estimated && !whole.groups.empty();
+  for (std::size_t i = 1; i < splits.size(); ++i) offers.push_back(plan(splits[i], scales ? &whole : nullptr));
+  if (times != SplitTimes::measured) return offers;
+  for (const OfferedSplit* fastest = fastestOf(offers); fastest && fastest->profile.source == "scaled";
+       fastest = fastestOf(offers)) {
+    OfferedSplit& again = offers[static_cast<std::size_t>(fastest - offers.data())];
+    again = plan(again.split, nullptr);
+  }
+  return offers;
+}
+
+Profile pdc::scaledProfile(const Profile& whole, const Profile& estimateOfWhole, const Profile& estimateOfMember) {
+  Profile scaled = whole;
+  if (whole.source == "measured") scaled.source = "scaled";
+  scaled.modelHash = estimateOfMember.modelHash;
+  const auto scale = [](double measured, double before, double now) {
+    return before > 0 ? measured * now / before : now;
+  };
+  for (std::size_t g = 0; g < scaled.groups.size(); ++g) {
+    const GroupTimes &before = estimateOfWhole.groups[g], &now = estimateOfMember.groups[g];
+    for (double GroupTimes::*time :
+         {&GroupTimes::forwardMs, &GroupTimes::inputGradientMs, &GroupTimes::weightGradientMs, &GroupTimes::updateMs})
+      scaled.groups[g].*time = scale(scaled.groups[g].*time, before.*time, now.*time);
+    if (scaled.groups[g].earlyUpdateMs)
+      scaled.groups[g].earlyUpdateMs = scale(*scaled.groups[g].earlyUpdateMs, before.updateMs, now.updateMs);
+  }
+  scaled.updateMs = scale(whole.updateMs, estimateOfWhole.updateMs, estimateOfMember.updateMs);
+  scaled.stepMs = scale(whole.stepMs, estimateOfWhole.stepMs, estimateOfMember.stepMs);
+  return scaled;
+}
+
+double pdc::lowerBoundOf(const std::vector<OfferedSplit>& offers) {
+  double least = std::numeric_limits<double>::infinity();
+  for (const OfferedSplit& offer : offers)
+    if (offer.plan) least = std::min(least, offer.plan->lowerBoundMs);
+  return least;
+}
+
+std::string pdc::overText(const std::vector<OfferedSplit>& offers) {
+  std::string text;
+  for (const OfferedSplit& offer : offers)
+    if (offer.plan) text += (text.empty() ? ", over the same split of all stages: " : ", ") + toText(offer.split);
+  return text;
+}
+
+std::string pdc::toText(const std::vector<OfferedSplit>& offers) {
+  std::ostringstream text;
+  text << std::fixed;
+  const OfferedSplit* const fastest = fastestOf(offers);
+  for (const OfferedSplit& offer : offers) {
+    text << (&offer == fastest ? "  taken  " : "         ") << std::left << std::setw(8) << toText(offer.split)
+         << std::right;
+    if (!offer.plan) {
+      text << "no plan: " << offer.reason << "\n";
+      continue;
+    }
+    double compute = 0, team = 0;
+    std::int64_t memory = 0, devices = 0;
+    for (const PlanStage& stage : offer.plan->stages) {
+      compute += stage.computeMs() - stage.forwardTeamMs - stage.backwardTeamMs;
+      team += stage.forwardTeamMs + stage.backwardTeamMs;
+      memory = std::max(memory, stage.memoryBytes);
+      devices += std::int64_t{stage.replicas} * offer.split.members;
+    }
+    text << std::setprecision(3) << offer.plan->timeMs << " ms per minibatch, " << offer.plan->stages.size()
+         << (offer.plan->stages.size() == 1 ? " stage" : " stages") << " on " << devices
+         << (devices == 1 ? " device" : " devices") << "; of a minibatch, members compute " << compute
+         << " ms and wait for each other " << team << " ms; " << std::setprecision(1)
+         << static_cast<double>(memory) / 1e6 << " MB at most; times " << offer.profile.source << "\n";
+  }
+  return text.str();
+}
