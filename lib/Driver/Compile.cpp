@@ -287,13 +287,24 @@ Status Compilation::toTrainingGraph() {
 
 /// --split.
 Status Compilation::divideStages() {
+  const bool places = !options_.expertLoads.empty();
+  if (places && !options_.split.experts)
+    return diags_.error({}).exit(ExitCode::usage).help("add --split=ep:N")
+           << "--expert-loads places experts on the members of a team, and --split=" << toText(options_.split)
+           << " does not divide them by expert";
   if (options_.split.isNone()) return success;
+  const std::int64_t members = options_.split.members;
+  const Expected<ExpertPlans> plans =
+      places ? plansOfExperts(options_.expertLoads, members, diags_) : Expected<ExpertPlans>(ExpertPlans());
+  if (!plans) return failure;
   PassContext passContext = context();
   std::vector<SplitClass> classes;
+  std::vector<PlacedLayer> placed;
   PipelineStep hide{.argument = "hide-collectives", .options = {}};
   if (options_.target == Target::cpu) hide.options["parts"] = "";
-  if (!divideOverTeam(passContext, options_.split, classes) || !run({hide})) return failure;
-  if (options_.explain) out_ << "split " << toText(options_.split) << ":\n" << toText(classes);
+  if (!divideOverTeam(passContext, options_.split, *plans, classes, placed) || !run({hide})) return failure;
+  if (options_.explain)
+    out_ << "split " << toText(options_.split) << ":\n" << toText(classes) << toText(*plans, placed, members);
   return success;
 }
 

@@ -42,6 +42,7 @@ struct CompileOptions {
   bool skipsPadding = true; ///< rows of padded positions are not computed (skip-padding)
   bool lateUpdates = true;  ///< no parameter is updated before all gradients of its stage are there
   TeamSplit split;          ///< of every stage: so many devices compute each replica of it together
+  std::string expertLoads;  ///< metrics of a run, by whose loads a split by experts places them
   int threadsPerStage = 1;  ///< OpenMP threads of a rank's kernels; 0: as many as there are cores for each rank
   PlannerOptions planner;
   std::string scheduleFile;     ///< the schedule, instead of one that the planner's options name
