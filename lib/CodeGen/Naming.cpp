@@ -94,7 +94,8 @@ std::string pdc::stringLiteral(const std::string& text) {
   return result + "\"";
 }
 
-std::string pdc::partText(const pdcrt::Part& part) {
+std::string pdc::partText(const pdcrt::Part& part, const std::string& order) {
   return "{.axis = " + std::to_string(part.axis) + ", .blocks = " + std::to_string(part.blocks) +
-         ", .of = " + std::to_string(part.of) + ", .wholeSize = " + std::to_string(part.wholeSize) + "}";
+         ", .of = " + std::to_string(part.of) + ", .wholeSize = " + std::to_string(part.wholeSize) +
+         (order.empty() ? "" : ", .order = " + order) + "}";
 }

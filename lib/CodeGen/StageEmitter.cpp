@@ -12,6 +12,7 @@
 #include <charconv>
 #include <cmath>
 #include <iomanip>
+#include <map>
 #include <set>
 #include <sstream>
 
@@ -119,8 +120,27 @@ private:
   }
 
   /// The last member of any row of a tensor, if a team divides it.
-  static std::string rowPart(const pdcrt::Part& part) { return part.isWhole() ? "" : ", /*part=*/" + partText(part); }
+  std::string rowPart(const pdcrt::Part& part) const {
+    const auto order = orders_.find({part.order.begin(), part.order.end()});
+    return part.isWhole() ? "" : ", /*part=*/" + partText(part, order == orders_.end() ? "" : order->second);
+  }
   std::string rowPart(const Parameter& parameter) const { return rowPart(team().storedPart(parameter)); }
+
+  /// Tables of the orders that parameters have: which experts lie where.
+  void orderTables() {
+    const auto add = [&](const PlacedParameter& placed) {
+      const auto order = team().orders.find(placed.parameter);
+      if (order == team().orders.end() || orders_.contains(order->second)) return;
+      if (orders_.empty())
+        out_ << "\n// Experts in the order in which they lie on the members, one member after another.\n";
+      const std::string& name = orders_[order->second] = "order" + std::to_string(orders_.size());
+      out_ << "constexpr std::int32_t " << name << "[] = {";
+      for (std::size_t i = 0; i < order->second.size(); ++i) out_ << (i ? ", " : "") << order->second[i];
+      out_ << "};\n";
+    };
+    std::for_each(memory_.parameters.begin(), memory_.parameters.end(), add);
+    std::for_each(memory_.states.begin(), memory_.states.end(), add);
+  }
   const Team& team() const { return program_.training->team; }
 
   void frontMatter() {
@@ -164,6 +184,7 @@ private:
 
   void tables() {
     out_ << "\n// Tables. Offsets are bytes in the block that a row belongs to.\n";
+    orderTables();
     if (!memory_.parameters.empty()) {
       out_ << "\n// Parameters "
            << (memory_.bytes.frozen > 0 ? "in the weights block, or in the frozen block if not trained"
@@ -429,6 +450,7 @@ private:
   PhaseWriter phases_;
   const std::vector<std::string> groupNames_;
   std::ostringstream out_;
+  std::map<std::vector<std::int32_t>, std::string> orders_; ///< the names of their tables
 };
 
 } // namespace

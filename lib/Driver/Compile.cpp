@@ -50,7 +50,7 @@ AdapterRecord adapterRecord(const Module& module) {
 class Compilation {
 public:
   Compilation(const CompileOptions& options, std::ostream& out, Diagnostics& diags)
-      : options_(options), out_(out), diags_(diags), training_(options.training) {
+      : asked_(options), options_(options), out_(out), diags_(diags), training_(options.training) {
     registerAllOps(ops_);
     registerTransforms(passes_);
   }
@@ -76,6 +76,11 @@ private:
 
   Status divideStages();
   Status chooseSplit();
+  /// Of a split that was not asked for. Loads of experts are for those that divide them.
+  void takeSplit(const TeamSplit& split) {
+    options_.split = split;
+    options_.expertLoads = split.experts ? asked_.expertLoads : "";
+  }
   void addOffers(Plan& plan) const;
 
   // From there to programs.
@@ -101,6 +106,7 @@ private:
   Graph& main() { return *module_->findGraph("main"); }
   PassContext context() { return {*module_, ops_, diags_, {}}; }
 
+  const CompileOptions& asked_;
   CompileOptions options_; ///< with the split that was chosen
   std::ostream& out_;
   Diagnostics& diags_;
@@ -298,13 +304,24 @@ Status Compilation::toTrainingGraph() {
 
 /// --split.
 Status Compilation::divideStages() {
+  const bool places = !options_.expertLoads.empty();
+  if (places && !options_.split.experts)
+    return diags_.error({}).exit(ExitCode::usage).help("add --split=ep:N")
+           << "--expert-loads places experts on the members of a team, and --split=" << toText(options_.split)
+           << " does not divide them by expert";
   if (options_.split.isNone()) return success;
+  const std::int64_t members = options_.split.members;
+  const Expected<ExpertPlans> plans =
+      places ? plansOfExperts(options_.expertLoads, members, diags_) : Expected<ExpertPlans>(ExpertPlans());
+  if (!plans) return failure;
   PassContext passContext = context();
   std::vector<SplitClass> classes;
+  std::vector<PlacedLayer> placed;
   PipelineStep hide{.argument = "hide-collectives", .options = {}};
   if (options_.target == Target::cpu) hide.options["parts"] = "";
-  if (!divideOverTeam(passContext, options_.split, classes) || !run({hide})) return failure;
-  if (options_.explain) out_ << "split " << toText(options_.split) << ":\n" << toText(classes);
+  if (!divideOverTeam(passContext, options_.split, *plans, classes, placed) || !run({hide})) return failure;
+  if (options_.explain)
+    out_ << "split " << toText(options_.split) << ":\n" << toText(classes) << toText(*plans, placed, members);
   return success;
 }
 
@@ -313,7 +330,7 @@ OfferedSplit Compilation::offer(const TeamSplit& split, const Profile* whole) {
   std::vector<std::unique_ptr<Graph>> undivided;
   for (const auto& graph : module_->graphs) undivided.push_back(clone(*graph, graph->name()));
   const std::size_t said = diags_.all().size();
-  options_.split = split;
+  takeSplit(split);
   const auto planned = [&]() -> Expected<Plan> {
     const DeviceKind device; // any: only ratios of its times count
     const Profile estimateOfWhole = analyticProfile(main(), device, options_.version);
@@ -344,7 +361,7 @@ Status Compilation::chooseSplit() {
     if (!text) return failure;
     const Expected<Plan> plan = planFromJson(*text, options_.planFile, diags_);
     if (!plan) return failure;
-    options_.split = plan->stages.front().split;
+    takeSplit(plan->stages.front().split);
     options_.devices = std::max<std::int64_t>(options_.devices, options_.split.members); // the plan says which
     return success;
   }
@@ -368,7 +385,7 @@ Status Compilation::chooseSplit() {
                         });
   if (options_.explain) out_ << "splits of all stages:\n" << toText(offers_);
   if (const OfferedSplit* fastest = fastestOf(offers_)) {
-    options_.split = fastest->split;
+    takeSplit(fastest->split);
     profile_ = fastest->profile;
   }
   return success;

@@ -7,13 +7,15 @@
 
 using namespace pdc;
 
-Status pdc::divideOverTeam(PassContext& context, const TeamSplit& split, std::vector<SplitClass>& classes) {
-  const SplitOptions options{.members = split.members,
-                             .all = split.all,
-                             .tokens = split.tokens,
-                             .experts = split.experts,
-                             .weights = split.weights};
-  if (!splitOverTeam(context, options, &classes)) return failure;
+Status pdc::divideOverTeam(PassContext& context, const TeamSplit& split, const ExpertPlans& plans,
+                           std::vector<SplitClass>& classes, std::vector<PlacedLayer>& placed) {
+  SplitOptions options{.members = split.members,
+                       .all = split.all,
+                       .tokens = split.tokens,
+                       .experts = split.experts,
+                       .weights = split.weights};
+  for (const auto& [layer, plan] : plans) options.orders[layer] = plan.order;
+  if (!splitOverTeam(context, options, &classes, &placed)) return failure;
   auto& graphs = context.module.graphs;
   std::vector<std::unique_ptr<Graph>> ofMember;
   for (const char* name : {"main", "evaluate"})

@@ -1,6 +1,7 @@
 // --split: the graphs of a member of a team, the teams as the planner's devices, and the members' devices in a plan.
 #pragma once
 
+#include "ExpertLoads.h"
 #include "pdc/Driver/Compile.h"
 #include "pdc/Pass/Pass.h"
 #include "pdc/Transforms/Split.h"
@@ -8,7 +9,9 @@
 namespace pdc {
 
 /// Puts the graphs of a member in the place of @main and @evaluate. `classes` are told what became of each axis class.
-Status divideOverTeam(PassContext& context, const TeamSplit& split, std::vector<SplitClass>& classes);
+/// Layers get the orders of `plans`; what became of that is told in `placed`.
+Status divideOverTeam(PassContext& context, const TeamSplit& split, const ExpertPlans& plans,
+                      std::vector<SplitClass>& classes, std::vector<PlacedLayer>& placed);
 
 /// The machines with teams of so many neighbouring devices as devices. An error if the devices of the innermost level
 /// are not whole teams, or those of a team differ.

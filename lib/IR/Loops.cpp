@@ -58,7 +58,7 @@ Form pdc::splitOf(const Type& whole, int axis, std::int64_t blocks, std::int64_t
 
 pdcrt::Part pdc::storedPart(const Type& whole, const Form& form, std::int64_t parts) {
   if (!form.isSplit()) return {};
-  return {form.axis, form.blocks, parts, whole.shape[static_cast<std::size_t>(form.axis)]};
+  return {form.axis, form.blocks, parts, whole.shape[static_cast<std::size_t>(form.axis)], {}};
 }
 
 bool pdc::canSplit(const Type& whole, const Form& form, std::int64_t parts) {

@@ -23,6 +23,10 @@ public:
 
 private:
   Status bind(const Value& value, const Type& whole, const Form& form, const std::map<std::string, Tensor>& tensors);
+  const std::vector<std::int32_t>* orderOf(const Parameter* parameter) const {
+    const auto found = graph_.team.orders.find(parameter);
+    return found == graph_.team.orders.end() ? nullptr : &found->second;
+  }
   Expected<std::vector<OfMembers>> runApart(const Operation& operation, std::uint64_t seed, std::uint64_t minibatch);
   std::vector<OfMembers> runTogether(const Operation& operation);
   Expected<Tensor> whole(const GraphOutput& output);
@@ -47,6 +51,7 @@ Status TeamRun::bind(const Value& value, const Type& type, const Form& form,
                   toString(found->second.shape()));
   Tensor tensor = found->second.convertedTo(heldAs(type.element, precision_));
   if (precision_ == Precision::f32) roundTo(tensor, type.element);
+  if (const auto* order = orderOf(value.parameter())) tensor = inOrder(tensor, form.axis, *order);
   OfMembers& parts = tensors_[&value];
   for (std::int64_t m = 0; m < members_; ++m) parts.push_back(partOf(tensor, form, members_, m));
   return success;
@@ -130,7 +135,8 @@ Expected<Tensor> TeamRun::whole(const GraphOutput& output) {
     for (const Tensor& tensor : tensors)
       if (!(tensor == tensors.front()))
         return failed("members have different values of '" + output.value->name() + "'");
-  return composed(tensors, form);
+  const auto* order = orderOf(output.parameter);
+  return order ? outOfOrder(composed(tensors, form), form.axis, *order) : composed(tensors, form);
 }
 
 Expected<InterpreterResult> TeamRun::collect() {

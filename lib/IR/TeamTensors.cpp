@@ -74,6 +74,30 @@ static Tensor resized(const Tensor& tensor, int axis, std::int64_t size) {
   return {type, bytes};
 }
 
+/// Moves rows along an axis from place order[i] to place i, or back.
+static Tensor moved(const Tensor& tensor, int axis, const std::vector<std::int32_t>& order, bool isBack) {
+  std::size_t outer = 1, row = pdcrt::bytesOf(tensor.type().element);
+  for (std::size_t i = 0; i < tensor.shape().size(); ++i)
+    if (static_cast<int>(i) != axis)
+      (static_cast<int>(i) < axis ? outer : row) *= static_cast<std::size_t>(tensor.shape()[i]);
+  std::vector<std::byte> bytes(tensor.bytes().size());
+  for (std::size_t o = 0; o < outer; ++o)
+    for (std::size_t i = 0; i < order.size(); ++i) {
+      const std::size_t here = o * order.size() + i, there = o * order.size() + static_cast<std::size_t>(order[i]);
+      std::copy_n(tensor.bytes().data() + (isBack ? here : there) * row, row,
+                  bytes.data() + (isBack ? there : here) * row);
+    }
+  return {tensor.type(), bytes};
+}
+
+Tensor pdc::inOrder(const Tensor& tensor, int axis, const std::vector<std::int32_t>& order) {
+  return moved(tensor, axis, order, /*isBack=*/false);
+}
+
+Tensor pdc::outOfOrder(const Tensor& tensor, int axis, const std::vector<std::int32_t>& order) {
+  return moved(tensor, axis, order, /*isBack=*/true);
+}
+
 Tensor pdc::partOf(const Tensor& whole, const Form& form, std::int64_t members, std::int64_t member) {
   if (!form.isSplit()) return whole;
   if (form.padded > 0) {

@@ -27,6 +27,7 @@ private:
   Status parseReference(Parameter& parameter);
   Status parseGraph();
   Status parseTeam();
+  Status parseOrder(const Parameter& parameter);
   Status parsePart();
   Expected<Form> parseSplit(const std::string& what, Type type, bool isPart);
   Status parseInput();
@@ -322,6 +323,23 @@ Status Parser::parsePart() {
   const Expected<Form> form = parseSplit("parameter '" + *name + "'", parameter->second->type, /*isPart=*/false);
   if (!form) return failure;
   graph_->team.parts[parameter->second] = *form;
+  return acceptWord("order") ? parseOrder(*parameter->second) : success;
+}
+
+/// [1, 0], after "order".
+Status Parser::parseOrder(const Parameter& parameter) {
+  const Location location = here();
+  const Expected<std::vector<std::int64_t>> places = parseIntegers();
+  if (!places) return failure;
+  std::vector<std::int32_t>& order = graph_->team.orders[&parameter];
+  for (const std::int64_t place : *places)
+    order.push_back(static_cast<std::int32_t>(std::clamp<std::int64_t>(place, -1, INT32_MAX)));
+  const Shape& shape = parameter.type.shape;
+  pdcrt::Shape whole;
+  for (const std::int64_t size : shape)
+    if (whole.rank < pdcrt::maxRank) whole.dims[whole.rank++] = size;
+  const std::string problem = pdcrt::problemOf(graph_->team.storedPart(parameter), whole);
+  if (!problem.empty()) return diags_.error(location) << "parameter '" << parameter.name << "' " << problem;
   return success;
 }
 

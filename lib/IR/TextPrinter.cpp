@@ -192,6 +192,13 @@ static std::string parameterText(const Parameter& parameter) {
   return text + locationText(parameter.location);
 }
 
+/// " order [1, 0]", where the elements of a part are in another order.
+static std::string orderText(const Team& team, const Value& value) {
+  const auto order = team.orders.find(value.parameter());
+  if (order == team.orders.end()) return "";
+  return " order " + toString(Shape(order->second.begin(), order->second.end()));
+}
+
 static std::string graphText(const Graph& graph, const std::string& indent) {
   std::string inputs;
   for (const GraphInput& input : graph.inputs) inputs += (inputs.empty() ? "" : ", ") + inputText(input);
@@ -200,7 +207,7 @@ static std::string graphText(const Graph& graph, const std::string& indent) {
   text += " {\n";
   for (const Value* value : graph.parameterValues())
     if (const Form form = graph.team.formOf(*value->parameter()); form.isSplit())
-      text += indent + "  part " + valueText(value) + " = " + splitText(form) + "\n";
+      text += indent + "  part " + valueText(value) + " = " + splitText(form) + orderText(graph.team, *value) + "\n";
   for (const auto& operation : graph.operations()) text += indent + "  " + operationText(*operation) + "\n";
   for (const GraphOutput& output : graph.outputs) text += indent + "  " + outputText(output) + "\n";
   return text + indent + "}\n";

@@ -250,7 +250,8 @@ OpDef definition(const Places& p, const char* method) {
   def.split = {.loops = [&p](const Operation& op) { return loopsFor(op, p); },
                .divide = [&p](const Operation& op, const Loops& loops, const Division& division,
                               const std::vector<Value*>& operands,
-                              Builder& b) { return divideFor(op, loops, division, operands, b, p); }};
+                              Builder& b) { return divideFor(op, loops, division, operands, b, p); },
+               .places = p.experts};
   def.results = {{"Y"}};
   def.attributes = {allAttribute()};
   return def;

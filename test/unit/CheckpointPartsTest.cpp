@@ -35,6 +35,8 @@ std::vector<float> partOf(const Shape& whole, const MemberPart& part) {
 
 const Shape whole{4, 6};
 const Part columns{.axis = 1, .blocks = 3, .of = 2, .wholeSize = 6}, rows{.axis = 0, .of = 3, .wholeSize = 4};
+constexpr std::int32_t order[] = {2, 0, 3, 1};
+const Part placed{.axis = 0, .of = 2, .wholeSize = 4, .order = order};
 
 /// The files of a stage whose tensor "w" is divided so: FOLDER/stage0[.memberM].safetensors.
 class StageFiles : public testing::Test {
@@ -88,7 +90,7 @@ TEST_F(StageFiles, AreOneWholeTensor) {
 }
 
 TEST_F(StageFiles, GiveAnyPart) {
-  for (const Part& from : {Part{}, columns, rows}) {
+  for (const Part& from : {Part{}, columns, rows, placed}) {
     if (from.isWhole())
       write(fileOf(0), "", whole, numbers(whole));
     else
@@ -97,7 +99,7 @@ TEST_F(StageFiles, GiveAnyPart) {
     for (int member = static_cast<int>(from.of); member-- > 0;) members.push_back(member); // any order
     StoredTensors tensors;
     ASSERT_TRUE(open(tensors, members));
-    for (const Part& to : {Part{}, columns, rows, Part{.axis = 1, .of = 4, .wholeSize = 6}})
+    for (const Part& to : {Part{}, columns, rows, placed, Part{.axis = 1, .of = 4, .wholeSize = 6}})
       for (int member = 0; member < to.of; ++member) {
         const Shape local = localShape(whole, to);
         std::vector<float> own(static_cast<std::size_t>(local.elements()), -1);
@@ -125,6 +127,11 @@ TEST_F(StageFiles, ThatOverlapAreRefused) {
 }
 
 TEST_F(StageFiles, OfSeveralDivisionsAreRefused) {
+  writeAll(placed);
+  write(Part{.axis = 0, .of = 2, .wholeSize = 4}, 1);
+  EXPECT_EQ(problem({0, 1}),
+            "stage0.member1.safetensors: tensor 'w' is a part of 2 of [4, 6], along axis 0 in 1 block, "
+            "stage0.safetensors has a part of 2 of [4, 6], along axis 0 in 1 block in the order 2 0 3 1");
   writeAll(columns);
   write(rows, 1);
   EXPECT_EQ(problem({0, 1}),
@@ -155,8 +162,22 @@ TEST_F(StageFiles, WhoseMetadataIsNoneAreRefused) {
   EXPECT_EQ(part.part, columns);
   EXPECT_EQ(part.member, 1);
   EXPECT_EQ(shape, whole);
+  const std::string ordered = "axis 0 blocks 1 of 2 member 1 shape 4 6 order 2 0 3 1";
+  ASSERT_TRUE(parsePart(ordered, part, shape));
+  EXPECT_EQ(partMetadata("w", part, shape).second, ordered);
+  EXPECT_EQ(std::vector(part.part.order.begin(), part.part.order.end()), (std::vector<std::int32_t>{2, 0, 3, 1}));
   for (const char* text : {"",
                            "axis 1",
+                           "axis 0 blocks 1 of 2 member 1 shape 4 6 order",
+                           "axis 0 blocks 1 of 2 member 1 shape 4 6 order 0 1 2",
+                           "axis 0 blocks 1 of 2 member 1 shape 4 6 order 0 1 2 2",
+                           "axis 0 blocks 1 of 2 member 1 shape 4 6 order 0 1 2 4",
+                           "axis 0 blocks 1 of 2 member 1 shape 4 6 order 0 1 2 -1",
+                           "axis 0 blocks 1 of 2 member 1 shape 4 6 order 0 1 2 99999999999",
+                           "axis 0 blocks 1 of 2 member 1 shape 4 6 order 0 1 2 03",
+                           "axis 0 blocks 1 of 2 member 1 shape 4 6 order 0 1 2 3 ",
+                           "axis 0 blocks 2 of 2 member 1 shape 4 6 order 0 1 2 3",
+                           "axis 0 blocks 1 of 3 member 1 shape 4 6 order 0 1 2 3",
                            "axis 1 blocks 3 of 2 member 1",
                            "axis 1 blocks 3 of 2 member 1 shape",
                            "axis 1 blocks 3 of 2 member 1 shape 4 6 ",

@@ -27,6 +27,8 @@ TEST(CodeGenNaming, CommentsStayOnTheirLine) {
 TEST(CodeGenNaming, PartsAreInitializers) {
   EXPECT_EQ(partText({.axis = 1, .blocks = 3, .of = 2, .wholeSize = 2304}),
             "{.axis = 1, .blocks = 3, .of = 2, .wholeSize = 2304}");
+  EXPECT_EQ(partText({.axis = 0, .of = 2, .wholeSize = 4}, "order0"),
+            "{.axis = 0, .blocks = 1, .of = 2, .wholeSize = 4, .order = order0}");
 }
 
 TEST(CodeGenNaming, StringsReadBack) {

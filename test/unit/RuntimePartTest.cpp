@@ -4,6 +4,7 @@
 #include "pdcrt/Part.h"
 
 #include <gtest/gtest.h>
+#include <numeric>
 #include <random>
 
 using pdcrt::copyPart;
@@ -91,6 +92,45 @@ Bytes cutByFormula(const pdcrt::Shape& whole, const Bytes& bytes, const Part& pa
 }
 
 } // namespace
+
+TEST(Parts, OfAnOrderHaveTheElementsItNames) {
+  Random random(5);
+  for (int round = 0; round < 3000; ++round) {
+    const pdcrt::Shape whole = randomShape(random);
+    Part first, second = randomPart(random, whole);
+    first.axis = static_cast<int>(pick(random, 0, whole.rank - 1));
+    first.wholeSize = whole.dims[first.axis];
+    do first.of = pick(random, 1, first.wholeSize);
+    while (first.wholeSize % first.of != 0);
+    if (first.isWhole()) continue;
+    std::vector<std::int32_t> order(static_cast<std::size_t>(first.wholeSize));
+    std::iota(order.begin(), order.end(), 0);
+    std::shuffle(order.begin(), order.end(), random);
+    first.order = order;
+    ASSERT_EQ(problemOf(first, whole), "");
+    const Bytes bytes = randomBytes(random, bytesOf(whole, 2));
+    const std::vector<Bytes> parts = cut(whole, 2, bytes, first);
+    std::int64_t outer = 1, inner = 2;
+    for (int axis = 0; axis < whole.rank; ++axis)
+      if (axis != first.axis) (axis < first.axis ? outer : inner) *= whole.dims[axis];
+    for (std::int64_t m = 0; m < first.of; ++m) {
+      Bytes expected;
+      for (std::int64_t o = 0; o < outer; ++o)
+        for (std::int64_t j = 0; j < first.share(); ++j)
+          for (std::int64_t i = 0; i < inner; ++i)
+            expected.push_back(bytes[static_cast<std::size_t>(
+                (o * first.wholeSize + order[static_cast<std::size_t>(m * first.share() + j)]) * inner + i)]);
+      ASSERT_EQ(parts[static_cast<std::size_t>(m)], expected) << round;
+    }
+    ASSERT_EQ(cutAgain(whole, 2, parts, first, second), cut(whole, 2, bytes, second)) << round;
+    ASSERT_EQ(cutAgain(whole, 2, cut(whole, 2, bytes, second), second, first), parts) << round;
+    Part third = first;
+    std::vector<std::int32_t> other = order;
+    std::shuffle(other.begin(), other.end(), random);
+    third.order = other;
+    ASSERT_EQ(cutAgain(whole, 2, cut(whole, 2, bytes, first), first, third), cut(whole, 2, bytes, third)) << round;
+  }
+}
 
 TEST(Parts, HaveTheElementsOfTheFormula) {
   Random random(1);
@@ -206,6 +246,16 @@ TEST(Parts, ThatCannotBeAreRefused) {
   EXPECT_EQ(with([](Part& p) { p.blocks = 3; }), "has 3 blocks of an axis of 10");
   EXPECT_EQ(with([](Part& p) { p.blocks = 0; }), "has 0 blocks of an axis of 10");
   EXPECT_EQ(with([](Part& p) { p.blocks = -5; }), "has -5 blocks of an axis of 10");
+  static constexpr std::int32_t few[] = {1, 0}, twice[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 0},
+                                outside[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 10};
+  const auto inOrder = [&](std::span<const std::int32_t> order, std::int64_t blocks = 1) {
+    return with([&](Part& p) { p.blocks = blocks, p.order = order; });
+  };
+  EXPECT_EQ(inOrder(few), "has an order of 2 of an axis of 10");
+  EXPECT_EQ(inOrder(twice), "has an order of 10 in which 0 is outside, or twice");
+  EXPECT_EQ(inOrder(outside), "has an order of 10 in which 10 is outside, or twice");
+  EXPECT_EQ(inOrder(outside, 2),
+            "has an order of an axis of 10 in 2 blocks of 5 parts, which are not equal parts of one block");
   EXPECT_EQ(with([](Part& p) { p.blocks = 20; }), "has 20 blocks of an axis of 10");
   EXPECT_EQ(problemOf({.axis = 0, .of = 2, .wholeSize = INT64_MAX}, {INT64_MAX}),
             "is divided along an axis of 9223372036854775807, which is too large");

@@ -163,7 +163,9 @@ class SplitExperts : public ::testing::Test {
 protected:
   Status divide(PassContext& context, std::int64_t members) {
     suffix = ".ep" + std::to_string(members);
-    return splitOverTeam(context, {.members = members, .all = false, .tokens = true, .experts = true}, &classes);
+    placed.clear();
+    return splitOverTeam(context, {.members = members, .all = false, .tokens = true, .experts = true, .orders = orders},
+                         &classes, &placed);
   }
   void make(const std::string& text) {
     model = std::make_unique<Model>(text);
@@ -204,6 +206,8 @@ protected:
 
   std::unique_ptr<Model> model;
   std::vector<SplitClass> classes;
+  std::vector<PlacedLayer> placed;
+  std::map<std::string, std::vector<std::int32_t>> orders; ///< the layer has no name but that of its op
   std::string suffix;
 };
 
@@ -316,6 +320,89 @@ TEST_F(SplitExperts, ASharedExpertIsComputedBetweenStartAndFinish) {
     EXPECT_EQ(between.size(), 2u);
     for (int products : between) EXPECT_GE(products, 1) << print(member); // in the backward gradients of weights, too
   }
+}
+
+// Another order of the experts changes nothing that is computed: no dropped token, no loss, no gradient.
+TEST_F(SplitExperts, LieWhereTheirOrderSays) {
+  for (std::int64_t members : {2, 4})
+    for (std::int64_t groups : {0, 2, 4})
+      for (std::int64_t chosen : {1, 2})
+        for (const std::vector<std::int32_t>& order : {std::vector<std::int32_t>{2, 0, 3, 1}, {3, 2, 1, 0}}) {
+          SCOPED_TRACE(::testing::Message() << members << " members, " << groups << " groups, top " << chosen);
+          orders = {{"dispatch", order}};
+          const Sizes sizes{.capacity = groups == 0 ? 8 : 2,
+                            .chosen = chosen,
+                            .groups = groups,
+                            .shared = groups == 4,
+                            .drops = true};
+          const Graph& member = split(sizes, members);
+          EXPECT_LE(difference(), 1e-12) << model->messages() << print(member);
+          ASSERT_EQ(placed.size(), 1u);
+          EXPECT_EQ(placed[0].name + placed[0].why, "dispatch");
+          EXPECT_EQ(member.team.orders.size(), 4u);
+          for (const auto& [parameter, own] : member.team.orders) EXPECT_EQ(own, order) << parameter->name;
+          model->run(hideCollectives);
+          EXPECT_LE(difference(), 1e-12);
+          const std::string text = print(*model->module);
+          Model read(text);
+          EXPECT_EQ(print(*read.module), text);
+          EXPECT_LE(difference(&read), 1e-12);
+        }
+}
+
+// Weights that lie otherwise than rows are sent; rows of one direction that are.
+TEST_F(SplitExperts, NoticesAnotherOrder) {
+  orders = {{"dispatch", {2, 0, 3, 1}}};
+  split({.capacity = 8, .groups = 0}, 2);
+  EXPECT_LE(difference(), 1e-12);
+  const std::string text = print(*model->module), part = "part %w1 = axis 0 blocks 1 order [2, 0, 3, 1]",
+                    places = "[1, 3, 0, 2, -1]";
+  ASSERT_NE(text.find(part), std::string::npos) << text;
+  const auto with = [&](std::size_t at, std::size_t size, const std::string& changed) {
+    Model other(std::string(text).replace(at, size, changed));
+    return difference(&other);
+  };
+  EXPECT_GT(with(text.find(part), part.size(), "part %w1 = axis 0 blocks 1 order [0, 2, 3, 1]"), 1e-6);
+  EXPECT_GT(with(text.find(part), part.size(), "part %w1 = axis 0 blocks 1"), 1e-6);
+  int found = 0;
+  for (std::size_t at = text.find(places); at != std::string::npos; at = text.find(places, at + 1), ++found)
+    EXPECT_GT(with(at, places.size(), "[1, 3, 2, 0, -1]"), 1e-6) << found;
+  EXPECT_GE(found, 5); // dispatch, combine and their gradients, and the evaluation
+}
+
+TEST_F(SplitExperts, KeepTheOrderOfTheFileWhereSomethingReadsIt) {
+  const std::string text = Text({.capacity = 8, .groups = 0}).run();
+  orders = {{"dispatch", {2, 0, 3, 1}}};
+  const auto whyOf = [&](const std::string& more, const std::string& loss) {
+    make(std::string(text).insert(text.find("    loss %loss"), more + "    loss %" + loss + "\n"));
+    model->run([&](PassContext& context) { return divide(context, 2); });
+    EXPECT_LE(difference(), 1e-12);
+    EXPECT_TRUE(model->module->findGraph("main.ep2")->team.orders.empty());
+    return placed.empty() ? "none" : placed[0].why;
+  };
+  EXPECT_NE(
+      whyOf("    %first = reduce_mean %b1 {axes = [0, 1, 2]} : f32[]\n", "first").find("'b1' in the order of the file"),
+      std::string::npos);
+  EXPECT_NE(whyOf("    %numbers.made = constant {value = dense<f32[4, 1, 1], [1, 2, 3, 4]>} : f32[4, 1, 1]\n"
+                  "    %weighted = mul %made, %numbers.made : f32[4, 8, 8]\n"
+                  "    %second = reduce_mean %weighted {axes = [0, 1, 2]} : f32[]\n",
+                  "second")
+                .find("'numbers.made' in the order of the file"),
+            std::string::npos)
+      << placed[0].why;
+  orders.clear();
+}
+
+TEST_F(SplitExperts, RefusesOrdersOfOtherLayers) {
+  const auto refuse = [&](const std::string& name, const std::vector<std::int32_t>& order, const char* message) {
+    orders = {{name, order}};
+    make(Text({}).run());
+    PassContext context = model->context();
+    EXPECT_FALSE(divide(context, 2));
+    EXPECT_NE(model->messages().find(message), std::string::npos) << model->messages();
+  };
+  refuse("blocks.7", {0, 1, 2, 3}, "no layer of experts has this name");
+  refuse("dispatch", {0, 1}, "the layer has 4 experts, and there are loads of 2");
 }
 
 TEST_F(SplitExperts, NoticesWhatIsWrong) {

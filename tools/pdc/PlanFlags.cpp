@@ -50,6 +50,10 @@ void PlanFlags::addMachinesTo(CLI::App& app, CompileOptions& options) {
       ->delimiter(',')
       ->check(CLI::Range(2, 1024))
       ->type_name("N[,...]");
+  app.add_option("--expert-loads", options.expertLoads,
+                 "with ep:N, give members experts that together take as many tokens as others'\n"
+                 "The metrics of a run with evaluations, or its folder. --explain tells what that brings.")
+      ->type_name("METRICS.jsonl|DIR");
   app.add_option("--edge-codec", edgeCodec_,
                  "send what crosses between stages in a quarter of the bytes\nint8: all that can be; auto: where the "
                  "plan gets faster. alpha: the least magnitude of a column that stays exact (6); columns: how many may "

@@ -27,6 +27,7 @@ std::string commentText(const std::string& text);
 std::string stringLiteral(const std::string& text);
 
 /// The last member of a row of a table whose tensor is divided, "{.axis = 1, .blocks = 3, .of = 2, .wholeSize = 2304}".
-std::string partText(const pdcrt::Part& part);
+/// `order` is the name of the table that has its order; empty: it has none.
+std::string partText(const pdcrt::Part& part, const std::string& order = "");
 
 } // namespace pdc

@@ -44,6 +44,7 @@ struct CompileOptions {
   TeamSplit split;               ///< of every stage: so many devices compute each replica of it together
   bool choosesSplit = false;     ///< instead: the split with the fastest plan
   std::vector<int> splitDegrees; ///< members of the teams to choose among; empty: those that divide the devices
+  std::string expertLoads;       ///< metrics of a run, by whose loads a split by experts places them
   int threadsPerStage = 1;       ///< OpenMP threads of a rank's kernels; 0: as many as there are cores for each rank
   PlannerOptions planner;
   std::string scheduleFile;     ///< the schedule, instead of one that the planner's options name

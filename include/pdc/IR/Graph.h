@@ -199,6 +199,8 @@ struct GraphOutput {
 struct Team {
   std::int64_t members = 1;
   std::map<const Parameter*, Form> parts; ///< of parameters of which a member has a part; the others are whole
+  /// Of those whose elements lie in another order along the divided axis (pdcrt::Part::order), in graphs of members.
+  std::map<const Parameter*, std::vector<std::int32_t>> orders = {};
   bool sums = false; ///< members have terms of the gradients of whole parameters: an update adds them over the team
 
   Form formOf(const Parameter& parameter) const {
@@ -214,8 +216,11 @@ struct Team {
   }
   /// What a member has of the parameter.
   Type typeOf(const Parameter& parameter) const { return partOf(parameter.type, formOf(parameter), members); }
+  /// The part refers to the order here.
   pdcrt::Part storedPart(const Parameter& parameter) const {
-    return pdc::storedPart(parameter.type, formOf(parameter), members);
+    pdcrt::Part part = pdc::storedPart(parameter.type, formOf(parameter), members);
+    if (const auto order = orders.find(&parameter); order != orders.end()) part.order = order->second;
+    return part;
   }
 };
 

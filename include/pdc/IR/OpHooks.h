@@ -181,6 +181,9 @@ struct OpSplit {
   std::function<std::vector<Value*>(const Operation&, const Loops&, const Division&,
                                     const std::vector<Value*>& operands, Builder&)>
       divide;
+  /// The operand whose integers say which place along an index the rows have: experts. The index runs in one block, and
+  /// along no axis of this operand; an integer that names no place is allowed. Nothing: no operand does.
+  std::optional<std::size_t> places = {};
   /// The definition of a collective. A half says what both do.
   std::function<Reformed(const Operation&)> forms;
   CollectiveHalf half = CollectiveHalf::both;

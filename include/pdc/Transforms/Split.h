@@ -13,6 +13,8 @@
 
 #include "pdc/Pass/Pass.h"
 
+#include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -25,6 +27,15 @@ struct SplitOptions {
   bool tokens = false;  ///< divides the positions of sequences instead, and no parameters
   bool experts = false; ///< with `tokens`: divides samples instead of positions, and parameters of experts
   bool weights = false; ///< with `tokens`: divides parameters as without it, and positions elsewhere
+  /// With `experts`, by the names that evaluations give to layers: which expert lies at which place. The first member
+  /// has those of the first places. Layers without an order keep that of the file.
+  std::map<std::string, std::vector<std::int32_t>> orders = {};
+};
+
+/// What became of the order of a layer.
+struct PlacedLayer {
+  std::string name;
+  std::string why; ///< its experts keep the order of the file; empty: they have got the order
 };
 
 /// What became of one axis class.
@@ -41,7 +52,10 @@ struct SplitClass {
 /// their groups, phases and origins, values their names; what a member has of a value that is put together has the name
 /// of the value and ".own", and what it made of that before, if it is another form, ".made". Classes are told in
 /// `classes` if it is not null, in the order in which they were decided.
-Status splitOverTeam(PassContext& context, const SplitOptions& options, std::vector<SplitClass>* classes = nullptr);
+/// So are layers with experts, in program order, in `placed`, where there are orders. Errors beside what cannot be
+/// divided: an order of a layer that is not there, or of another number of experts.
+Status splitOverTeam(PassContext& context, const SplitOptions& options, std::vector<SplitClass>* classes = nullptr,
+                     std::vector<PlacedLayer>* placed = nullptr);
 
 /// What the names of the graphs of members end with: ".tp2".
 std::string suffixOf(const SplitOptions& options);

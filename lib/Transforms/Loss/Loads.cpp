@@ -24,25 +24,31 @@ static std::string nameOfLayer(const Module& module, const Operation& operation)
   return path;
 }
 
-Status pdc::addLoads(PassContext& context, Graph& graph) {
+std::vector<LayerWithLoads> pdc::layersWithLoads(const Module& module, const Graph& graph) {
   std::set<std::vector<Value*>> known; // that choose the places
   std::set<std::string> names;
-  std::vector<Operation*> operations;
-  for (const auto& operation : graph.operations())
-    if (operation->def().rewrites.load) operations.push_back(operation.get());
-  for (Operation* operation : operations) {
+  std::vector<LayerWithLoads> layers;
+  for (const auto& operation : graph.operations()) {
+    if (operation->phase != Phase::forward || !operation->def().rewrites.load) continue;
     if (!known.insert({operation->operands().begin() + 1, operation->operands().end()}).second) continue;
+    const std::string layer = nameOfLayer(module, *operation);
+    std::string name = layer;
+    for (int i = 2; !names.insert(name).second; ++i) name = layer + " " + std::to_string(i);
+    layers.push_back({operation.get(), name});
+  }
+  return layers;
+}
+
+Status pdc::addLoads(PassContext& context, Graph& graph) {
+  for (const auto& [operation, name] : layersWithLoads(context.module, graph)) {
     const auto& all = graph.operations();
-    const auto here = std::find_if(all.begin(), all.end(), [&](const auto& o) { return o.get() == operation; });
+    const auto here = std::find_if(all.begin(), all.end(), [of = operation](const auto& o) { return o.get() == of; });
     Builder builder(context.module, graph, context.registry, context.diags);
     builder.setInsertionPoint(here + 1 == all.end() ? nullptr : (here + 1)->get());
     builder.setLocation(operation->location);
     builder.setGroup(operation->group);
     Value* load = operation->def().rewrites.load(*operation, builder);
     if (!load) return failure;
-    const std::string layer = nameOfLayer(context.module, *operation);
-    std::string name = layer;
-    for (int i = 2; !names.insert(name).second; ++i) name = layer + " " + std::to_string(i);
     graph.outputs.push_back({.kind = OutputKind::load, .value = load, .name = name, .parameter = nullptr});
   }
   return success;

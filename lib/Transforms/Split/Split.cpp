@@ -1,6 +1,7 @@
 #include "pdc/Transforms/Split.h"
 
 #include "Split/ChooseClasses.h"
+#include "Split/ReorderExperts.h"
 #include "Split/Rewrite.h"
 #include "Split/SplitTokens.h"
 #include "pdc/Transforms/GraphUtilities.h"
@@ -51,28 +52,39 @@ std::string pdc::suffixOf(const SplitOptions& options) {
   return name + std::to_string(options.members);
 }
 
-Status pdc::splitOverTeam(PassContext& context, const SplitOptions& options, std::vector<SplitClass>* classes) {
-  const Expected<Graph*> main = mainGraph(context);
-  if (!main) return failure;
-  const LoopTable loops(**main);
-  Expected<Choice> choice = choose(**main, loops, options, context.diags);
+Status pdc::splitOverTeam(PassContext& context, const SplitOptions& options, std::vector<SplitClass>* classes,
+                          std::vector<PlacedLayer>* placed) {
+  const Expected<Graph*> whole = mainGraph(context);
+  if (!whole) return failure;
+  const bool places = options.experts && !options.orders.empty();
+  ExpertOrders orders;
+  std::vector<PlacedLayer> layers;
+  std::unique_ptr<Graph> placedMain, placedEvaluation;
+  if (places && !(placedMain = reorderExperts(context, **whole, options, orders, layers))) return failure;
+  const Graph& main = places ? *placedMain : **whole;
+  const LoopTable loops(main);
+  Expected<Choice> choice = choose(main, loops, options, context.diags);
   if (!choice) return failure;
   const std::string suffix = suffixOf(options);
   const auto rewrite = [&](const Graph& graph, const LoopTable& of, const Choice& how, const Graph* training) {
     auto member = rewriteForTeam(context, graph, graph.name() + suffix, of, how, options, training);
+    if (member) member->team.orders = orders;
     return member && verifySplit(graph, *member, context.diags) ? std::move(member) : nullptr;
   };
   std::vector<std::unique_ptr<Graph>> made;
-  made.push_back(rewrite(**main, loops, *choice, nullptr));
+  made.push_back(rewrite(main, loops, *choice, nullptr));
   if (!made.back()) return failure;
   if (const Graph* evaluation = context.module.findGraph("evaluate")) {
+    if (places && !(placedEvaluation = reorderExpertsAs(context, *evaluation, options.members, orders))) return failure;
+    if (places) evaluation = placedEvaluation.get();
     const LoopTable evaluationLoops(*evaluation);
-    const Expected<Choice> own = choiceFor(*evaluation, evaluationLoops, **main, *choice, options, context.diags);
+    const Expected<Choice> own = choiceFor(*evaluation, evaluationLoops, main, *choice, options, context.diags);
     if (!own) return failure;
     made.push_back(rewrite(*evaluation, evaluationLoops, *own, made.front().get()));
     if (!made.back()) return failure;
   }
   for (std::unique_ptr<Graph>& graph : made) context.module.graphs.push_back(std::move(graph));
   if (classes) *classes = std::move(choice->classes);
+  if (placed) *placed = std::move(layers);
   return success;
 }

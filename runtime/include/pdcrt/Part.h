@@ -9,14 +9,19 @@
 //
 // of the whole axis. Where m · s + j mod s is not below B, it is padding: zero, and no element of the whole. The
 // compiler's Form (pdc/IR/Loops.h) says the same of values.
+//
+// Where a part has an `order`, of one block without padding, that is element order[m · s + j] instead: experts lie
+// where their loads want them.
 #pragma once
 
 #include "pdcrt/Shape.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
+#include <vector>
 
 namespace pdcrt {
 
@@ -29,6 +34,8 @@ struct Part {
   std::int64_t blocks = 1;    ///< of the axis
   std::int64_t of = 1;        ///< members that the tensor is divided over; 1: it is whole
   std::int64_t wholeSize = 0; ///< of the axis in the whole tensor; without meaning where that is whole
+  /// A permutation of the axis; empty: its elements are in order. The numbers are somewhere else (keptOrder).
+  std::span<const std::int32_t> order = {};
 
   bool isWhole() const { return of == 1; }
   /// The elements of the axis that a member has of each block, and of all of them, with padding.
@@ -37,8 +44,14 @@ struct Part {
   /// Whether some member's part has padding.
   bool isPadded() const { return !isWhole() && share() * of * blocks != wholeSize; }
 
-  friend bool operator==(const Part&, const Part&) = default;
+  friend bool operator==(const Part& a, const Part& b) {
+    return a.axis == b.axis && a.blocks == b.blocks && a.of == b.of && a.wholeSize == b.wholeSize &&
+           std::equal(a.order.begin(), a.order.end(), b.order.begin(), b.order.end());
+  }
 };
+
+/// The same numbers, where they stay for the life of the process.
+std::span<const std::int32_t> keptOrder(const std::vector<std::int32_t>& order);
 
 /// What a member has of a tensor.
 struct MemberPart {

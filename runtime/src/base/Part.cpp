@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <mutex>
+#include <set>
 #include <vector>
 
 namespace pdcrt {
@@ -20,6 +22,11 @@ std::vector<Stretch> stretchesOf(const MemberPart& of, int axis, std::int64_t si
   const std::int64_t block = part.wholeSize / part.blocks, share = part.share();
   const std::int64_t begin = of.member * share, own = std::min(share, block - begin);
   std::vector<Stretch> stretches;
+  if (!part.order.empty()) {
+    for (std::int64_t i = 0; i < own; ++i) stretches.push_back({part.order[static_cast<std::size_t>(begin + i)], i, 1});
+    std::sort(stretches.begin(), stretches.end(), [](const Stretch& a, const Stretch& b) { return a.whole < b.whole; });
+    return stretches;
+  }
   for (std::int64_t b = 0; own > 0 && b < part.blocks; ++b) stretches.push_back({b * block + begin, b * share, own});
   return stretches;
 }
@@ -66,6 +73,21 @@ std::string text(std::int64_t number) {
   return std::to_string(number);
 }
 
+std::string problemOfOrder(const Part& part) {
+  if (part.blocks != 1 || part.isPadded())
+    return "has an order of an axis of " + text(part.wholeSize) + " in " + text(part.blocks) + " blocks of " +
+           text(part.of) + " parts, which are not equal parts of one block";
+  const auto size = static_cast<std::int64_t>(part.order.size());
+  if (size != part.wholeSize) return "has an order of " + text(size) + " of an axis of " + text(part.wholeSize);
+  std::vector<bool> isThere(part.order.size());
+  for (const std::int32_t place : part.order) {
+    if (place < 0 || place >= size || isThere[static_cast<std::size_t>(place)])
+      return "has an order of " + text(size) + " in which " + text(place) + " is outside, or twice";
+    isThere[static_cast<std::size_t>(place)] = true;
+  }
+  return "";
+}
+
 } // namespace
 
 std::string problemOf(const Part& part, const Shape& whole) {
@@ -81,7 +103,14 @@ std::string problemOf(const Part& part, const Shape& whole) {
   if (size > INT64_MAX / 4) return "is divided along an axis of " + text(size) + ", which is too large";
   if (part.blocks < 1 || part.blocks > size || size % part.blocks != 0)
     return "has " + text(part.blocks) + " blocks of an axis of " + text(size);
-  return "";
+  return part.order.empty() ? "" : problemOfOrder(part);
+}
+
+std::span<const std::int32_t> keptOrder(const std::vector<std::int32_t>& order) {
+  static std::mutex mutex;
+  static std::set<std::vector<std::int32_t>> kept;
+  const std::lock_guard lock(mutex);
+  return *kept.insert(order).first;
 }
 
 Shape localShape(const Shape& whole, const Part& part) {

@@ -12,7 +12,8 @@
 namespace pdcrt {
 namespace {
 
-constexpr std::string_view extension = ".safetensors", memberWord = ".member", replicaWord = ".replica";
+constexpr std::string_view extension = ".safetensors", memberWord = ".member", replicaWord = ".replica",
+                           orderWord = " order";
 constexpr const char* rangesKey = "ranges/";
 
 /// Reads `word` and, behind it, a number. False: `text` does not begin so.
@@ -47,8 +48,11 @@ Shape shapeOf(const std::vector<std::int64_t>& dims) {
 
 std::string text(const Part& part, const std::vector<std::int64_t>& whole) {
   if (part.isWhole()) return "the whole tensor " + toString(whole);
+  std::string order = part.order.empty() ? "" : " in the order";
+  for (const std::int32_t place : part.order) order += " " + std::to_string(place);
   return "a part of " + std::to_string(part.of) + " of " + toString(whole) + ", along axis " +
-         std::to_string(part.axis) + " in " + std::to_string(part.blocks) + (part.blocks == 1 ? " block" : " blocks");
+         std::to_string(part.axis) + " in " + std::to_string(part.blocks) + (part.blocks == 1 ? " block" : " blocks") +
+         order;
 }
 
 /// Takes `word` and the number behind it from the end of a name.
@@ -81,6 +85,8 @@ std::pair<std::string, std::string> partMetadata(const std::string& name, const 
   std::string text = "axis " + std::to_string(of.part.axis) + " blocks " + std::to_string(of.part.blocks) + " of " +
                      std::to_string(of.part.of) + " member " + std::to_string(of.member) + " shape";
   for (std::int64_t dim : dims(whole)) text += " " + std::to_string(dim);
+  if (!of.part.order.empty()) text += orderWord;
+  for (const std::int32_t place : of.part.order) text += " " + std::to_string(place);
   return {"part/" + name, text};
 }
 
@@ -92,13 +98,19 @@ bool parsePart(const std::string& text, MemberPart& result, Shape& whole) {
       !take(rest, " of ", of.part.of) || !take(rest, " member ", of.member) || !rest.starts_with(" shape"))
     return false;
   rest.remove_prefix(std::string_view(" shape").size());
-  while (!rest.empty())
+  while (!rest.empty() && !rest.starts_with(orderWord))
     if (shape.rank == maxRank || !take(rest, " ", shape.dims[shape.rank++])) return false;
+  std::vector<std::int32_t> order;
+  if (!rest.empty()) rest.remove_prefix(orderWord.size());
+  while (!rest.empty())
+    if (!take(rest, " ", order.emplace_back())) return false;
+  of.part.order = order;
   if (!isShape(shape) || of.part.isWhole() || of.part.axis < 0 || of.part.axis >= shape.rank) return false;
   of.part.wholeSize = shape.dims[of.part.axis];
   if (!problemOf(of.part, shape).empty() || of.member < 0 || of.member >= of.part.of ||
       !isShape(localShape(shape, of.part)) || partMetadata("", of, shape).second != text)
     return false;
+  if (!order.empty()) of.part.order = keptOrder(order);
   result = of;
   whole = shape;
   return true;

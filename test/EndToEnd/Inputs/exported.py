@@ -25,8 +25,11 @@ def tensors(folder):
 
 
 def together(name, parts):
-    """Parts are stated as: axis A blocks K of T member M shape D0 D1 …"""
+    """Parts are stated as: axis A blocks K of T member M shape D0 D1 …, and perhaps order P0 P1 …"""
     element, (_, axis, _, blocks, _, team, _, _, _, *shape), _ = parts[0]
+    order = range(10**9)
+    if "order" in shape:
+        shape, order = shape[:shape.index("order")], [int(place) for place in shape[shape.index("order") + 1:]]
     axis, blocks, team, shape = int(axis), int(blocks), int(team), [int(dim) for dim in shape]
     if sorted(int(words[7]) for _, words, _ in parts) != list(range(team)):
         raise SystemExit(f"{name}: there are parts of members {[words[7] for _, words, _ in parts]} of {team}")
@@ -40,7 +43,7 @@ def together(name, parts):
             for j in range(blocks * share):
                 at = int(words[7]) * share + j % share
                 if at < block:
-                    to, begin = (o * shape[axis] + j // share * block + at) * inner, (o * blocks * share + j) * inner
+                    to, begin = (o * shape[axis] + j // share * block + order[at]) * inner, (o * blocks * share + j) * inner
                     whole[to:to + inner] = values[begin:begin + inner]
     return element, shape, bytes(whole)
 
