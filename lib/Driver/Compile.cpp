@@ -288,6 +288,7 @@ Status Compilation::toTrainingGraph() {
 /// --split.
 Status Compilation::divideStages() {
   if (options_.split.isNone()) return success;
+  if (!checkSamples(*module_->findGraph("main"), options_.split, batch_, diags_)) return failure;
   PassContext passContext = context();
   std::vector<SplitClass> classes;
   PipelineStep hide{.argument = "hide-collectives", .options = {}};

@@ -7,6 +7,9 @@
 
 namespace pdc {
 
+/// Refuses --split=ep:N where samples of an input do not lie along its first axis.
+Status checkSamples(const Graph& graph, const TeamSplit& split, const BatchAxes& batch, Diagnostics& diags);
+
 /// Puts the graphs of a member in the place of @main and @evaluate. `classes` are told what became of each axis class.
 Status divideOverTeam(PassContext& context, const TeamSplit& split, std::vector<SplitClass>& classes);
 
