@@ -3,10 +3,11 @@
 
     compare.py [NAME…] [--full] [--stages=1,3] [--teams=1] [--positions|--experts] [--quick] [--negative] [--build=build/release] [--work=DIR]
 
-Each network, small, is exported in training mode, compiled to 1 and 3 stages with 1f1b-flush, each of which a team of so
-many members divides (--split=tp:N,all; with --positions sp:N, with --experts ep:N), built, and trained for 10 steps. The norm-wise error of the losses, and of the
-gradient of every parameter in the first step, against PyTorch in f64 may be 3 times PyTorch's own in f32, the largest of
-three runs that differ in rounding (reference.py; 1e-6 where that is smaller). No ReLU of the first step is near its kink (kinks.py). Without names: two networks; with --full: all.
+Each network, small, is exported in training mode, compiled to 1 and 3 stages with 1f1b-flush, each of which a team of
+so many members divides (--split=tp:N,all; with --positions sp:N, with --experts ep:N), built, and trained for 10 steps.
+The norm-wise error of the losses, and of the gradient of every parameter in the first step, against PyTorch in f64 may
+be 3 times PyTorch's own in f32, the largest of three runs that differ in rounding (reference.py; 1e-6 where that is
+smaller). No ReLU of the first step is near its kink (kinks.py). Without names: two networks; with --full: all.
 --quick compares the first minibatch's loss and gradients as pdc-eval computes them, without compiling; --inference does so
 with an export for inference, whose weights are renamed, transposed, packed and merged, whose BatchNorm is folded into
 convolutions, or keeps its statistics (folded.py).
