@@ -2,10 +2,11 @@
 
 An entry is one line of a part's table: {"key", "machine", "versions", "date", "cells", "rows"}. Rows are what --json of
 the scripts writes: {"name", "value", "unit", "goal", "holds"}. Entries are measured on different days and machines; the
-page has one table for each machine and its versions. It begins with one matrix of all machines.
+page has one table for each machine and its versions. It begins with one matrix of all machines. A part may have a figure,
+{"file", "title", "axis"}, of its entries' "curves", lists of points.
 
-    utils/measured.py          writes docs/Results.md again from what is kept
-    utils/measured.py --check  ends with 1 where docs/Results.md is not what is kept
+    utils/measured.py          writes docs/Results.md and its figures again from what is kept
+    utils/measured.py --check  ends with 1 where these are not what is kept
 """
 import json
 import os
@@ -18,6 +19,9 @@ import textwrap
 import time
 
 root = pathlib.Path(__file__).resolve().parent.parent
+sys.path.append(str(root / "utils/experiments"))
+import plots  # noqa: E402
+
 # A newer PyTorch than Debian's: another peer where it is installed (utils/venv torch).
 NEWER_TORCH = pathlib.Path(os.environ.get("PDC_TORCH", root / "build/torch-venv/bin/python"))
 PAGE, KEPT = pathlib.Path("docs/Results.md"), pathlib.Path("docs/measured")
@@ -90,6 +94,8 @@ def missed(entries):
 def text_of(kept):
     """A part of the page: one table per machine, what misses its goal below."""
     text = f"## {kept['title']}\n\n{wrapped(kept['text'])}\n"
+    if figure := kept.get("figure"):
+        text += f"\n![{figure['title']}]({figure['file']})\n"
     where = lambda entry: f"{entry['machine']}; {entry['versions']}"
     for place in dict.fromkeys(map(where, kept["entries"])):
         entries = [entry for entry in kept["entries"] if where(entry) == place]
@@ -140,8 +146,16 @@ def matrix(base):
     return f"{text}\n\n{table(header, lines)}\n"
 
 
-def write_page(base):
-    """Writes what is kept below `base` into its page."""
+def figure_of(kept):
+    """The curves of the newest machine, those of an entry in one colour."""
+    newest = max(kept["entries"], key=lambda entry: entry["date"])["machine"]
+    entries = [entry for entry in kept["entries"] if entry["machine"] == newest]
+    lines = [(entry["key"], points) for entry in entries for points in entry["curves"]]
+    return plots.curves(kept["figure"]["title"], [(kept["figure"]["axis"], lines)], [entry["key"] for entry in entries])
+
+
+def page_of(base):
+    """What is kept below `base` in its page."""
     page = (base / PAGE).read_text()
     if part_of(page, "matrix", "utils/measured.py"):
         page = with_part(page, "matrix", "utils/measured.py", matrix(base))
@@ -151,7 +165,18 @@ def write_page(base):
     return page
 
 
-def keep(part, script, title, text, header, entries, order=(), base=root):
+def written(base):
+    """{file: its text} of the page and its figures."""
+    kept = [json.loads(file.read_text()) for file in sorted((base / KEPT).glob("*.json"))]
+    return {PAGE: page_of(base), **{PAGE.parent / each["figure"]["file"]: figure_of(each) for each in kept if "figure" in each}}
+
+
+def write(base):
+    for file, text in written(base).items():
+        (base / file).write_text(text)
+
+
+def keep(part, script, title, text, header, entries, order=(), base=root, figure=None):
     """Keeps entries, which take the place of older ones with their keys, and writes the page. `order` lists keys; others come last.
     Processors have entries of their own: other kernels compute there, or the same ones otherwise."""
     file = base / KEPT / f"{part}.json"
@@ -161,16 +186,16 @@ def keep(part, script, title, text, header, entries, order=(), base=root):
     place = {key: number for number, key in enumerate(order)}
     ordered = sorted(merged.values(), key=lambda entry: place.get(entry["key"], len(place)))
     file.parent.mkdir(exist_ok=True)
-    kept = {"script": script, "title": title, "text": text, "header": header, "entries": ordered}
+    kept = {"script": script, "title": title, "text": text, "header": header, **({"figure": figure} if figure else {}), "entries": ordered}
     file.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n")
-    (base / PAGE).write_text(write_page(base))
+    write(base)
 
 
 if __name__ == "__main__":
     base = pathlib.Path(sys.argv[sys.argv.index("--base") + 1]) if "--base" in sys.argv else root
-    wanted = write_page(base)
     if "--check" in sys.argv:
-        if wanted != (base / PAGE).read_text():
-            sys.exit(f"utils/measured.py: {PAGE} is not what {KEPT} says; run utils/measured.py")
+        for file, text in written(base).items():
+            if not (base / file).exists() or text != (base / file).read_text():
+                sys.exit(f"utils/measured.py: {file} is not what {KEPT} says; run utils/measured.py")
     else:
-        (base / PAGE).write_text(wanted)
+        write(base)

@@ -16,6 +16,23 @@ static std::vector<std::size_t> grownAxes(const Shape& shape, const Shape& wider
   return axes;
 }
 
+/// Whether these positions are computed from a constant that numbers the samples along `axis`: each then picks among
+/// rows of its own, as TopK and GatherElements do, whose axes are merged.
+static bool numbersSamples(const Value& positions, std::size_t axis) {
+  if (const std::optional<Tensor> constant = Builder::constantValue(&positions)) {
+    const Shape& shape = constant->type().shape;
+    if (isFloat(constant->type().element) || axis >= shape.size() || constant->type().elements() != shape[axis])
+      return false;
+    for (std::int64_t i = 0; i < shape[axis]; ++i)
+      if (constant->asInt(i) != i) return false;
+    return true;
+  }
+  const Operation* made = positions.definer();
+  return made && made->def().kind == OpKind::elementwise &&
+         std::any_of(made->operands().begin(), made->operands().end(),
+                     [&](const Value* operand) { return operand && numbersSamples(*operand, axis); });
+}
+
 static bool hasBatch(const BatchAxes& batch) {
   return std::any_of(batch.axes.begin(), batch.axes.end(), [](const auto& input) { return input.second >= 0; });
 }
@@ -37,17 +54,26 @@ static const Operation* mergerBefore(const Value& label, std::int64_t samples) {
 
 BatchProbe::BatchProbe(const CompileOptions& options, const ImportOptions& import, const OpRegistry& ops,
                        const PassRegistry& passes, const Graph& main, const BatchAxes& batch)
-    : options_(options), before_(batch) {
+    : options_(options), before_(batch), samples_(std::max<std::int64_t>(2, batch.size)) {
   const bool asked = !options.losses.empty() || !batch.guessed.empty() || batch.before;
   if (!asked || !hasBatch(batch)) return;
   Diagnostics silent(nullptr);
-  ImportOptions oneMore = import;
-  oneMore.insteadOfSize = batch.size + 1;
+  const auto importWith = [&](std::int64_t samples, BatchAxes& found) {
+    ImportOptions other = import;
+    other.insteadOfSize = samples;
+    return importOnnx(options.model, other, ops, silent, &found);
+  };
+  if (samples_ == batch.size) {
+    main_ = clone(main, "main");
+  } else { // terms of positions that are 0 for one sample are left out
+    Expected<std::unique_ptr<Module>> base = importWith(samples_, before_);
+    if (!base) return;
+    main_ = clone(*(*base)->findGraph("main"), "main");
+  }
   BatchAxes wider;
-  Expected<std::unique_ptr<Module>> module = importOnnx(options.model, oneMore, ops, silent, &wider);
+  Expected<std::unique_ptr<Module>> module = importWith(samples_ + 1, wider);
   if (!module) return;
   sequences_ = wider.sequences;
-  main_ = clone(main, "main");
   wider_ = clone(*(*module)->findGraph("main"), "wider");
   if (!runPipeline(lossSteps(options.losses, false), passes, **module, ops, silent, {})) return;
   for (const GraphInput& input : (*module)->findGraph("main")->inputs)
@@ -72,13 +98,13 @@ Status BatchProbe::check(Diagnostics& diags) const {
   const auto& operations = main_->operations();
   const auto& others = wider_->operations();
   if (!before_.guessed.empty() && (operations.size() != others.size() || before_.sequences.size() != sequences_.size()))
-    return refuse("", diags) << "has " << operations.size() << " operations with " << before_.size << " samples and "
+    return refuse("", diags) << "has " << operations.size() << " operations with " << samples_ << " samples and "
                              << others.size() << " with one more";
   for (std::size_t i = 0; i < sequences_.size() && i < before_.sequences.size() && !before_.guessed.empty(); ++i)
     if (sequences_[i] != before_.sequences[i])
       return refuse("", diags) << "has a recurrent operator that goes from sample to sample: its sequence has "
-                               << before_.sequences[i] << " steps with " << before_.size << " samples and "
-                               << sequences_[i] << " with one more";
+                               << before_.sequences[i] << " steps with " << samples_ << " samples and " << sequences_[i]
+                               << " with one more";
   for (std::size_t i = 0; i < operations.size() && i < others.size(); ++i)
     if (&operations[i]->def() == &others[i]->def() && !compare(*operations[i], *others[i], diags)) return failure;
   return success;
@@ -96,7 +122,7 @@ Status BatchProbe::compare(const Operation& operation, const Operation& wider, D
       return diags.error({.file = options_.model, .node = node})
                  .help("export it with a symbolic batch, or leave out --batch")
              << "keeps the batch of " << *before_.before << " for which the model was exported: its result "
-             << toString(operation.result(i)->type()) << " puts the " << before_.size << " samples of --batch in a row";
+             << toString(operation.result(i)->type()) << " puts the " << samples_ << " samples of --batch in a row";
     if (before_.guessed.empty()) continue;
     if (grown.size() > 1)
       return refuse(node, diags) << "compares samples with each other: its result "
@@ -109,7 +135,11 @@ Status BatchProbe::compare(const Operation& operation, const Operation& wider, D
     if (!value || Builder::constantValue(value)) continue;
     const std::int64_t among = operation.def().usage.choices(operation, i),
                        more = operation.def().usage.choices(wider, i);
-    if (among != more)
+    const Value& others = *wider.operand(i);
+    const std::vector<std::size_t> grown = grownAxes(value->type().shape, others.type().shape);
+    const bool ownRows = grown.size() == 1 && among * (samples_ + 1) == more * samples_ &&
+                         numbersSamples(*value, grown[0]) && numbersSamples(others, grown[0]);
+    if (among != more && !ownRows)
       return refuse(node, diags) << "chooses by '" << value->name() << "' among " << among << " rows, which are "
                                  << more << " with one sample more";
   }

@@ -25,7 +25,8 @@ private:
   Diagnostics::Builder refuse(const std::string& node, Diagnostics& diags) const;
 
   const CompileOptions& options_;
-  const BatchAxes before_;
+  BatchAxes before_;
+  std::int64_t samples_; ///< of main_, which are compared with one more: at least two, so that terms count them
   std::unique_ptr<Graph> main_, wider_; ///< null: not needed, or not possible
   std::map<std::string, Shape> labels_; ///< with one sample more
   std::vector<std::int64_t> sequences_;

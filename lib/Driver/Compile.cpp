@@ -310,6 +310,7 @@ Status Compilation::divideStages() {
            << "--expert-loads places experts on the members of a team, and --split=" << toText(options_.split)
            << " does not divide them by expert";
   if (options_.split.isNone()) return success;
+  if (!checkSamples(*module_->findGraph("main"), options_.split, batch_, diags_)) return failure;
   const std::int64_t members = options_.split.members;
   const Expected<ExpertPlans> plans =
       places ? plansOfExperts(options_.expertLoads, members, diags_) : Expected<ExpertPlans>(ExpertPlans());

@@ -7,6 +7,21 @@
 
 using namespace pdc;
 
+Status pdc::checkSamples(const Graph& graph, const TeamSplit& split, const BatchAxes& batch, Diagnostics& diags) {
+  if (!split.experts) return success;
+  for (const GraphInput& input : graph.inputs) {
+    const auto axis = batch.axes.find(input.value->name());
+    if (input.kind == InputKind::data && axis != batch.axes.end() && axis->second > 0)
+      return diags.error({.node = "%" + input.value->name()})
+                 .exit(ExitCode::usage)
+                 .help("export the model with samples first, or take --split=tp:" + std::to_string(split.members))
+             << "input '" << input.value->name() << "', " << toString(input.value->type())
+             << ", has its samples along axis " << axis->second << "; --split=" << toText(split)
+             << " divides them along axis 0";
+  }
+  return success;
+}
+
 Status pdc::divideOverTeam(PassContext& context, const TeamSplit& split, const ExpertPlans& plans,
                            std::vector<SplitClass>& classes, std::vector<PlacedLayer>& placed) {
   SplitOptions options{.members = split.members,

@@ -6,11 +6,13 @@ Words and signs are numbered by how often they occur; 0 is any other. Of each sa
 Every tenth sample is for testing.
 """
 import argparse
+import ast
 import collections
 import pathlib
 import re
 import struct
 import sys
+import sysconfig
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent.parent / "examples/digits"))
 from fetch_data import write_npy  # noqa: E402
@@ -49,6 +51,19 @@ def write_samples(folder, numbers, time):
 
 def text_of(licences=LICENCES):
     return "\n".join(path.read_text(encoding="utf-8", errors="replace") for path in sorted(licences.iterdir()) if not path.is_symlink())
+
+
+def docstrings():
+    """Of Python's standard library, in the order of its files."""
+    library = pathlib.Path(sysconfig.get_paths()["stdlib"])
+    found = []
+    for path in sorted(library.glob("*.py")) + sorted(library.glob("[a-z]*/*.py")):
+        if "packages" in path.parts[-2]:
+            continue
+        tree = ast.parse(path.read_text(encoding="utf-8", errors="replace"))
+        nodes = [node for node in ast.walk(tree) if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef))]
+        found += [text for node in nodes if (text := ast.get_docstring(node))]
+    return "\n".join(found)
 
 
 def write(folder, count, time, licences=LICENCES):

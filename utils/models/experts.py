@@ -131,6 +131,19 @@ class FineGrainedExperts(nn.Module):
         return [(loads * affinity).sum(), of_devices.sum()]
 
 
+class Dense(nn.Module):
+    """One feed-forward layer for all tokens, as large as what a token meets of its experts: what a mixture is compared with."""
+
+    def __init__(self, width, hidden):
+        super().__init__()
+        self.up = nn.Parameter(torch.randn(width, hidden) / math.sqrt(width))
+        self.down = nn.Parameter(torch.randn(hidden, width) / math.sqrt(hidden))
+
+    def forward(self, tokens):
+        """tokens: [token, width]"""
+        return torch.relu(tokens @ self.up) @ self.down, []
+
+
 class ExpertsBlock(nn.Module):
     def __init__(self, width, heads, layer, **experts):
         super().__init__()

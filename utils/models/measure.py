@@ -6,7 +6,8 @@
 Each network, full size, is exported and compiled for 8 devices (costs estimated, stages written): CPU time, and peak
 memory less the model's weights. Then the small one is trained as compare.py does, in 1 and 3 stages, and compared with
 PyTorch. FILE of --json receives a list of {"name", "value", "unit", "goal", "holds"}. --work keeps the exported models and
-what was measured, and only does what is missing there. --quick: two networks, nothing is compared.
+what was measured, and only does what is missing there. --quick: two networks, nothing is compared. Where networks are named, FILE of --docs
+keeps what it says of the others.
 """
 import argparse
 import json
@@ -126,7 +127,23 @@ def records(rows):
     return found
 
 
-def document(rows):
+def line_of(row):
+    measured = (f"{row['weights_mib']:.0f} | {row['cpu_s']:.2f} | {row['memory_mib']:.0f} | {row['groups']} | {row['stages']}"
+                if row.get("compiled") else "not measured | | | |")
+    ratio = "not run" if row.get("ratio") is None else f"{row['ratio']:.2f}" + ("" if row["agrees"] else " (fails)")
+    return f"| {TITLES[row['network']]} | {measured} | {ratio} | {row.get('gradients', '')} |"
+
+
+def lines_with(rows, before):
+    """{network: its line}: those of `before`, a page, where nothing else is known, all in their order."""
+    titles, lines = {title: name for name, title in TITLES.items()}, {row["network"]: line_of(row) for row in rows}
+    for line in before.splitlines():
+        if (name := titles.get(line.split("|")[1].strip() if line.startswith("| ") else "")) and name not in lines:
+            lines[name] = line
+    return {name: lines[name] for name in PUBLISHED if name in lines}
+
+
+def document(rows, before=""):
     lines = ["# Models", "",
              "This page lists networks that pdc trains, the commands that compile each of them, and what was measured. The networks",
              "are in `utils/models/`, from torchvision or written to be read there. Their weights are random; nothing is downloaded.", "",
@@ -148,14 +165,10 @@ def document(rows):
              "of three runs that differ in rounding, at least 1e-6 |",
              "| gradients | number of gradients compared |", "",
              "| network | weights MiB | CPU s | memory MiB | groups | plan | error | gradients |", "|---|--:|--:|--:|--:|---|--:|--:|"]
-    for row in rows:
-        measured = (f"{row['weights_mib']:.0f} | {row['cpu_s']:.2f} | {row['memory_mib']:.0f} | {row['groups']} | {row['stages']}"
-                    if row.get("compiled") else "not measured | | | |")
-        ratio = "not run" if row.get("ratio") is None else f"{row['ratio']:.2f}" + ("" if row["agrees"] else " (fails)")
-        lines.append(f"| {TITLES[row['network']]} | {measured} | {ratio} | {row.get('gradients', '')} |")
+    known = lines_with(rows, before)
+    lines += known.values()
     lines += ["", "## Commands", "", "`utils/models/measure.py` runs each of these commands. They need PyTorch and much memory, so no test does.", ""]
-    for row in rows:
-        name = row["network"]
+    for name in known:
         lines += [f"### {TITLES[name]}", "", "    " + " ".join(["utils/models/export.py", name, f"{name}.onnx", "--size=full",
                                                                *export_flags(name)]),
                   "    " + " ".join(["pdc", f"{name}.onnx", "-o", name, *compile_flags(name)]), ""]
@@ -184,8 +197,8 @@ def main():
                       flush=True)
     if options.docs:
         before = options.docs.read_text() if options.docs.exists() else ""
-        page = document(rows)
-        for part, script in OTHER_PARTS.items():
+        page = document(rows, before if options.names else "")
+        for part, script in sorted(OTHER_PARTS.items(), key=lambda other: before.find(f"<!-- {other[0]}:")):
             if text := part_of(before, part, script):
                 page = with_part(page, part, script, text)
         options.docs.write_text(page)

@@ -8,6 +8,7 @@
 // While tokens are on their way to experts and back, a member computes what other branches make of them, such as an
 // expert that all tokens share.
 #include "Split/ChooseClasses.h"
+#include "Split/HideGathers.h"
 #include "pdc/IR/OpDef.h"
 #include "pdc/Transforms/GraphUtilities.h"
 #include "pdc/Transforms/Split.h"
@@ -66,104 +67,114 @@ bool isStart(const Operation& operation) {
   return operation.def().split.half == CollectiveHalf::start;
 }
 
-using Operations = std::unordered_set<const Operation*>;
-
-bool readsAnyOf(const Operation& operation, const Operations& makers) {
-  return std::any_of(operation.operands().begin(), operation.operands().end(), [&](const Value* operand) {
-    return operand && operand->definer() && makers.contains(operand->definer());
-  });
+/// What crosses the link, up to a factor that all collectives of a team share.
+double bytesOf(const Operation& start) {
+  const Operation& finish = *start.result()->users().front();
+  return static_cast<double>(std::max(start.operand(0)->type().bytes(), finish.result()->type().bytes()));
 }
 
-/// What a gradient of a weight gathers of a forward starts before the other operations of its group's backward.
-Operations startGathersFirst(Graph& graph) {
-  Operations gathers;
-  std::unordered_map<int, std::vector<Operation*>> ofGroup;
+/// Starts that bring tokens to experts and back, and those that are as large, where members divide experts. Small ones
+/// are over before anything else is computed.
+std::vector<Operation*> startsOfTokens(const Graph& graph) {
+  constexpr double least = 1.0 / 16; // of the largest one
+  std::vector<Operation*> starts;
+  if (!graph.team.sums || graph.team.parts.empty()) return starts;
+  double most = 0;
   for (const auto& operation : graph.operations()) {
-    if (operation->phase != Phase::weightGradient || !isStart(*operation)) continue;
-    const Operation* maker = operation->operand(0)->definer();
-    if (maker && !isForward(*maker)) continue;
-    gathers.insert(operation.get());
-    ofGroup[operation->group].push_back(operation.get());
+    if (!isStart(*operation) || operation->phase == Phase::weightGradient) continue;
+    const Reformed forms = operation->def().split.forms(*operation);
+    if (!forms.from.isSplit() && !(forms.from.isPartial() && forms.to.isSplit())) continue;
+    starts.push_back(operation.get());
+    most = std::max(most, bytesOf(*operation));
   }
-  std::vector<Operation*> order;
-  for (const auto& operation : graph.operations()) {
-    if (gathers.contains(operation.get())) continue;
-    if (const auto first = ofGroup.find(operation->group); !isForward(*operation) && first != ofGroup.end()) {
-      order.insert(order.end(), first->second.begin(), first->second.end());
-      ofGroup.erase(first);
-    }
-    order.push_back(operation.get());
-  }
-  graph.reorder(order);
-  return gathers;
+  std::erase_if(starts, [&](const Operation* start) { return bytesOf(*start) < least * most; });
+  return starts;
 }
 
-/// Puts gradients of weights right behind the last start of the backward of their group, before what reads its finish,
-/// unless they read something that is made later.
-void putOwnGradientsBehindStarts(Graph& graph, const Operations& first) {
-  std::vector<Operation*> order;
-  std::unordered_map<int, std::size_t> behindStart; // by group: where its last start ends, and what follows that start
-  std::unordered_map<int, Operations> later;
-  for (const auto& operation : graph.operations()) {
-    const int group = operation->group;
-    const auto behind = behindStart.find(group);
-    if (behind != behindStart.end() && operation->phase == Phase::weightGradient && !isStart(*operation) &&
-        !readsAnyOf(*operation, later[group])) {
-      order.insert(order.begin() + static_cast<std::ptrdiff_t>(behind->second), operation.get());
-      const std::size_t at = behind->second;
-      for (auto& [other, end] : behindStart)
-        if (end >= at) ++end;
-      continue;
-    }
-    order.push_back(operation.get());
-    if (operation->phase == Phase::inputGradient && isStart(*operation)) {
-      behindStart[group] = order.size();
-      later[group].clear();
-    } else if (!first.contains(operation.get())) {
-      later[group].insert(operation.get());
-    }
-  }
-  graph.reorder(order);
-}
+/// Operations that stay where they are.
+using Placed = std::unordered_set<const Operation*>;
 
 /// Puts gradients of weights behind the next start of the backward, before its finish, unless something before it reads
-/// them. Those of the start's own group follow it already.
-void putGradientsBehindStarts(Graph& graph, const Operations& first) {
-  std::vector<Operation*> operations;
-  for (const auto& operation : graph.operations()) operations.push_back(operation.get());
-  const auto startsBackward = [&](const Operation* operation) {
-    return !isForward(*operation) && isStart(*operation) && !first.contains(operation);
-  };
-  const auto last = std::find_if(operations.rbegin(), operations.rend(), startsBackward).base();
-
-  std::vector<Operation*> order, waiting;
-  std::unordered_set<const Value*> results; // of those that wait
-  const auto release = [&] {
-    order.insert(order.end(), waiting.begin(), waiting.end());
-    waiting.clear();
-    results.clear();
-  };
-  int startedGroup = -1;
-  for (auto at = operations.begin(); at != operations.end(); ++at) {
-    Operation* const operation = *at;
-    if (std::any_of(operation->operands().begin(), operation->operands().end(),
-                    [&](const Value* operand) { return operand && results.contains(operand); }))
-      release();
-    if (at < last && operation->phase == Phase::weightGradient && operation->group != startedGroup &&
-        !first.contains(operation)) {
-      waiting.push_back(operation);
-      for (const Value* result : operation->results())
-        if (result) results.insert(result);
-      continue;
-    }
-    order.push_back(operation);
-    if (!startsBackward(operation)) continue;
-    startedGroup = operation->group;
-    release();
+/// them. Those of the start's own group follow it already. Where members divide experts, a start of tokens and the next
+/// one share them, so that both have as much between start and finish for a byte.
+class GradientsBehindStarts {
+public:
+  GradientsBehindStarts(Graph& graph, const Placed& placed) : graph_(graph), placed_(placed) {
+    for (const auto& operation : graph.operations()) operations_.push_back(operation.get());
+    for (Operation* start : startsOfTokens(graph))
+      if (!isForward(*start)) starts_.push_back(start);
+    deals_ = !starts_.empty();
+    if (!deals_)
+      std::copy_if(operations_.begin(), operations_.end(), std::back_inserter(starts_),
+                   [](const Operation* each) { return !isForward(*each) && isStart(*each); });
   }
-  release();
-  graph.reorder(order);
-}
+
+  void put() {
+    std::size_t next = 0; // of the starts
+    int startedGroup = -1;
+    for (Operation* const operation : operations_) {
+      if (next < starts_.size() && operation->phase == Phase::weightGradient && operation->group != startedGroup &&
+          !placed_.contains(operation)) {
+        waiting_.push_back(operation);
+        for (const Value* result : operation->results())
+          if (result) results_.insert(result);
+        continue;
+      }
+      if (std::any_of(operation->operands().begin(), operation->operands().end(),
+                      [&](const Value* operand) { return operand && results_.contains(operand); }))
+        release(waiting_.size());
+      order_.push_back(operation);
+      if (next == starts_.size() || operation != starts_[next]) continue;
+      startedGroup = operation->group;
+      release(shareOf(next++));
+      old_ = waiting_.size();
+    }
+    release(waiting_.size());
+    graph_.reorder(order_);
+  }
+
+private:
+  void release(std::size_t count) {
+    for (std::size_t i = 0; i < count; ++i) {
+      order_.push_back(waiting_[i]);
+      for (const Value* result : waiting_[i]->results()) results_.erase(result);
+    }
+    waiting_.erase(waiting_.begin(), waiting_.begin() + static_cast<std::ptrdiff_t>(count));
+    old_ -= std::min(old_, count);
+  }
+
+  /// How many of those that wait go behind a start: all that have waited for another one, and of the others its share.
+  std::size_t shareOf(std::size_t start) const {
+    if (!deals_ || start + 1 == starts_.size()) return waiting_.size();
+    const double bytes = bytesOf(*starts_[start]), later = bytesOf(*starts_[start + 1]);
+    double own = flopsBehind(*starts_[start]), all = own + flopsBehind(*starts_[start + 1]);
+    for (const Operation* each : waiting_) all += costOf(*each).flops;
+    std::size_t count = 0;
+    for (; count < waiting_.size(); ++count) {
+      const double flops = costOf(*waiting_[count]).flops;
+      if (count >= old_ && own + flops / 2 > all * bytes / (bytes + later)) break;
+      own += flops;
+    }
+    return count;
+  }
+
+  /// What lies between a start and its finish and stays there.
+  double flopsBehind(const Operation& start) const {
+    double flops = 0;
+    for (auto at = std::find(operations_.begin(), operations_.end(), &start) + 1;
+         (*at)->operands().empty() || !isFinish(**at) || (*at)->operand(1) != start.result(); ++at)
+      if ((*at)->phase != Phase::weightGradient || (*at)->group == start.group || placed_.contains(*at))
+        flops += costOf(**at).flops;
+    return flops;
+  }
+
+  Graph& graph_;
+  const Placed& placed_;
+  std::vector<Operation*> operations_, starts_, order_, waiting_;
+  std::size_t old_ = 0;                      ///< of those that wait, the first, which a start has left for the next one
+  std::unordered_set<const Value*> results_; ///< of those that wait
+  bool deals_ = false;
+};
 
 /// Puts finishes as late as what reads their results allows, to the end of their group at the latest. The order of
 /// starts, and that of finishes, stays: all members have the same.
@@ -199,10 +210,10 @@ void finishLate(Graph& graph) {
 }
 
 /// The operations of a phase that neither lead to a start nor depend on its finish: moved between the two, products
-/// that take so much computation together and what they need.
+/// that take so much computation together and what they need. Gradients of weights come along with what they read.
 class Between {
 public:
-  using Set = std::unordered_set<const Operation*>;
+  using Set = Placed;
 
   /// `placed` stay where they are.
   Between(const Graph& graph, const Operation& start, const Set& placed, double flops)
@@ -210,11 +221,11 @@ public:
     for (const auto& operation : graph.operations()) operations_.push_back(operation.get());
     begin_ = std::find(operations_.begin(), operations_.end(), &start) - operations_.begin();
     end_ = std::find(operations_.begin(), operations_.end(), &finish_) - operations_.begin();
-    takeLater();
-    takeEarlier();
   }
 
   const Set& taken() const { return taken_; }
+  /// The computation that may still be moved.
+  double left() const { return left_; }
   /// Whether it takes time: a product.
   static bool isLong(const Operation& operation) {
     constexpr double most = 16; // of an element by itself
@@ -232,19 +243,6 @@ public:
       if (!taken_.contains(operation)) order.push_back(operation);
     }
     return order;
-  }
-
-private:
-  bool mayMove(const Operation& operation) const {
-    return operation.phase == start_.phase && operation.def().kind != OpKind::collective &&
-           !placed_.contains(&operation);
-  }
-  /// Whether it is taken for itself: at least a half of it is what is left to take.
-  bool isWanted(const Operation& operation) const {
-    return isLong(operation) && left_ > 0 && costOf(operation).flops <= 2 * left_;
-  }
-  void take(const Operation& operation) {
-    if (taken_.insert(&operation).second) left_ -= costOf(operation).flops;
   }
 
   /// Takes later products that read no result made after the start, and the operations that lead to them.
@@ -287,6 +285,19 @@ private:
     }
   }
 
+private:
+  bool mayMove(const Operation& operation) const {
+    return isForward(operation) == isForward(start_) && operation.def().kind != OpKind::collective &&
+           !placed_.contains(&operation);
+  }
+  /// Whether it is taken for itself: at least a half of it is what is left to take.
+  bool isWanted(const Operation& operation) const {
+    return operation.phase == start_.phase && isLong(operation) && left_ > 0 && costOf(operation).flops <= 2 * left_;
+  }
+  void take(const Operation& operation) {
+    if (taken_.insert(&operation).second && operation.phase == start_.phase) left_ -= costOf(operation).flops;
+  }
+
   const Operation &start_, &finish_;
   const Set& placed_;
   std::vector<Operation*> operations_;
@@ -297,31 +308,39 @@ private:
 
 /// Where members divide experts: moves other branches between starts and finishes of what brings tokens to them and
 /// back. What may go between several is dealt to them by their bytes, so that all hide as much whatever a byte takes.
-void putBranchesBetween(Graph& graph) {
-  if (!graph.team.sums || graph.team.parts.empty()) return;
+/// Returns what stays there.
+Placed putBranchesBetween(Graph& graph) {
   constexpr double most = 16 * leastFlopsPerByte; // what lies between a start and its finish needs memory
-  std::vector<const Operation*> starts;
-  std::unordered_map<const Operation*, Between::Set> fitting;
+  const std::vector<Operation*> starts = startsOfTokens(graph);
+  std::unordered_map<const Operation*, Placed> fitting;
   std::unordered_map<const Operation*, double> bytesAround; // of all starts that a product fits behind
-  const auto bytesOf = [](const Operation& start) { return static_cast<double>(start.operand(0)->type().bytes()); };
-  for (const auto& operation : graph.operations()) {
-    if (!isStart(*operation) || !operation->def().split.forms(*operation).from.isSplit() ||
-        operation->phase == Phase::weightGradient)
-      continue;
-    starts.push_back(operation.get());
-    fitting[operation.get()] = Between(graph, *operation, {}, INFINITY).taken();
-    for (const Operation* each : fitting[operation.get()]) bytesAround[each] += bytesOf(*operation);
+  for (const Operation* start : starts) {
+    Between all(graph, *start, {}, INFINITY);
+    all.takeLater();
+    all.takeEarlier();
+    fitting[start] = all.taken();
+    for (const Operation* each : all.taken()) bytesAround[each] += bytesOf(*start);
   }
-  Between::Set placed;
+  std::unordered_map<const Operation*, double> left;
   for (const Operation* start : starts) {
     double flops = 0;
     for (const Operation* each : fitting[start])
-      if (Between::isLong(*each)) flops += costOf(*each).flops * bytesOf(*start) / bytesAround.at(each);
-    flops = std::min(flops, most * bytesOf(*start));
-    const Between between(graph, *start, placed, flops);
+      if (each->phase == start->phase && Between::isLong(*each))
+        flops += costOf(*each).flops * bytesOf(*start) / bytesAround.at(each);
+    left[start] = std::min(flops, most * bytesOf(*start));
+  }
+  Placed placed;
+  const auto put = [&](const Operation& start, void (Between::*take)()) {
+    Between between(graph, start, placed, left[&start]);
+    (between.*take)();
+    left[&start] = between.left();
     placed.insert(between.taken().begin(), between.taken().end());
     graph.reorder(between.order());
-  }
+  };
+  // What comes first goes behind the first start, so that the next one may have what reads it, and the other way round.
+  for (const Operation* start : starts) put(*start, &Between::takeLater);
+  for (auto start = starts.rbegin(); start != starts.rend(); ++start) put(**start, &Between::takeEarlier);
+  return placed;
 }
 
 /// In how many parts of equally many rows a value is made that two members sum; 1: as a whole.
@@ -359,10 +378,10 @@ Status pdc::hideCollectives(PassContext& context) {
       if (!operation->def().split.start.empty()) wholes.push_back(operation.get());
     for (Operation* whole : wholes)
       if (!divideInHalves(*graph, *whole, context)) return failure;
-    putBranchesBetween(*graph);
-    const Operations first = startGathersFirst(*graph);
-    putOwnGradientsBehindStarts(*graph, first);
-    putGradientsBehindStarts(*graph, first);
+    const Placed first = hideGathers(*graph);
+    Placed placed = putBranchesBetween(*graph);
+    placed.insert(first.begin(), first.end());
+    GradientsBehindStarts(*graph, placed).put();
     finishLate(*graph);
     if (inParts) sendInParts(*graph);
   }

@@ -54,7 +54,8 @@ void pdc::registerSplitPasses(PassRegistry& registry) {
                     "`all_reduce_finish`, which waits. What does not need the result stands between them: of the same "
                     "group, the gradient of a weight beside the sum of the gradients of its operand; and the "
                     "gradients of weights that were made since the collective before. Where members divide experts, "
-                    "products of other branches do, too. With `parts`, two members send "
+                    "products of other branches do, too, dealt to what brings tokens to experts and back by the "
+                    "bytes, as the gradients of weights are. With `parts`, two members send "
                     "the first rows of a product while the others are computed.",
                 .options = {{"parts", "make large terms of sums in parts, for programs for CPUs"}},
                 .run = hideCollectives});

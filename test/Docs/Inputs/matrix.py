@@ -23,4 +23,4 @@ keep("vgg16, 1", "new one", "g++, PyTorch 1.13.0, newer PyTorch 2.15.0", "2026-0
 keep("vgg16, 2", "new one", "g++, PyTorch 1.13.0, newer PyTorch 2.15.0", "2026-01-02", ("step, over PyTorch", 0.3), ("step, over newer PyTorch", 0.7))
 (base / measured.KEPT / "gpu/numbers.json").write_text(json.dumps(
     {"gpu": "a GPU, 1.2", "torch": "2.11.0+cu130", "networks": {"gnmt8": {"pdc_ms": 3, "pytorch": {"eager": {"ms": 5}, "compiled": {"ms": 4}}}}}))
-print(measured.write_page(base))
+print(measured.page_of(base))

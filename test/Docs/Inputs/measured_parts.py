@@ -22,5 +22,8 @@ keep("a", 0.4)
 keep("a", 0.5)
 keep("a", 0.7, machine="here" + measured.WITHOUT_AVX512)
 keep("c", 0.6, machine="elsewhere")
+measured.keep("curves", "utils/curves", "Curves", "Of one.", ["network"],
+              [{"key": key, "machine": "here", "versions": "none", "date": "today", "cells": [key], "rows": [], "curves": [[(0, 2.0), (10, low)]]}
+               for key, low in (("a", 1.0), ("b", 0.5))], ["a", "b"], base, {"file": "curves.svg", "title": "Loss", "axis": "steps"})
 print(page.read_text())
 print(measured.table(["network", "ratio", "added later"], [["a", "0.5"], ["b", "2.0", "1"]]))

@@ -13,6 +13,8 @@ print("samples:", texts.samples([1, 2, 3, 4, 5, 6], 2))
 (work / "licences/one").write_text(" ".join(f"word{letter}" for letter in "abcdefghijklmnopqrstuvwxy"))
 (work / "licences/again").symlink_to(work / "licences/one")  # a licence under another name counts once
 print("%d samples for training, %d for testing" % texts.write(work, 50, 2, work / "licences"))
+found = texts.docstrings()
+print("docstrings:", "Text wrapping and filling." in found, "def wrap" not in found and found == texts.docstrings())
 
 
 def numbers(file):

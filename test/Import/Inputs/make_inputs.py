@@ -66,6 +66,18 @@ def graph_network():
             [("x", FLOAT, ["N", 4]), ("edges", INT, [2, "N"])], [("y", FLOAT, ["N", 3])], [weight("w", 4, 3), ints("zero", 0)])
 
 
+def best(axis):
+    """The largest number of each row, or of each column, which are samples."""
+    return ([node("MatMul", ["x", "w"], ["h"], "product"), node("TopK", ["h", "two"], ["y", "at"], "best", axis=axis)],
+            [("x", FLOAT, ["s0", 4])], [("y", FLOAT, None)], [weight("w", 4, 3), ints("two", 2)])
+
+
+def elements():
+    """GatherElements: each sample names one of its own numbers."""
+    return ([node("MatMul", ["x", "w"], ["h"], "product"), node("GatherElements", ["h", "at"], ["y"], "pick", axis=1)],
+            [("x", FLOAT, ["s0", 4]), ("at", INT, ["s0", 1])], [("y", FLOAT, None)], [weight("w", 4, 3)])
+
+
 def merged():
     """Logits of steps and samples on one axis."""
     return ([node("MatMul", ["x", "w"], ["h"], "product"), node("Reshape", ["h", "shape"], ["y"], "view")],
@@ -109,6 +121,9 @@ KINDS = {
     "in-a-row": lambda: reshaped((1, -1, 6)),
     "takes-any-batch": lambda: reshaped((-1, 12)),
     "graph": graph_network,
+    "best-of-sample": lambda: best(1),
+    "best-samples": lambda: best(0),
+    "elements": elements,
     "merged": merged,
 }
 
