@@ -245,7 +245,7 @@ CodeSolution CodeSolver::solveMany(CodeSolution known) const {
     return states->select(std::move(every));
   };
   Work left;
-  if (levels_.size() == 1) left.passes *= 4; // nothing else proves a plan
+  if (levels_.size() == 1) left.passes *= 6; // nothing else proves a plan
   std::optional<CodeStates> some = allStates(nodes_, most_, true);
   if (!some) return known;
   CodeStates states = sorted(std::move(some));

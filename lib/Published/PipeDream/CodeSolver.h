@@ -62,7 +62,7 @@ private:
   CodeSolution narrow(const CodeStates& states, const Levels& levels, CodeSolution known) const;
   /// About half a second.
   struct Work {
-    double passes = 3e7;             ///< of the relaxation: states times devices
+    double passes = 2e7;             ///< of the relaxation: states times devices
     std::size_t looks = 200'000'000; ///< at predecessors
   };
   /// solve() where there are many states, without limits that ask for an exact number of components.
