@@ -33,7 +33,8 @@ namespace pdc {
 /// The plan with the smallest time. plan.stages are in pipeline order; stage.nest says for every level of more than one
 /// component, outermost first, which of the level's stages it is part of and on how many components that one runs;
 /// replicas is the product. The model defines no memory or traffic to break ties by: they go to fewer stages on the
-/// outermost level, then to the earliest cuts, the last cut first; then the same inside.
+/// outermost level, then to the earliest cuts, the last cut first; then the same inside. Where there are many states
+/// (CodeSolver.h), among the plans that the search meets.
 Expected<Plan> planPipedreamCode(const CostGraph& graph, const Cluster& cluster, const PlannerOptions& options,
                                  Diagnostics& diags);
 

@@ -69,6 +69,9 @@ public:
     return passed;
   }
 
+  int fromStart(std::size_t state) const { return fromStart_[state]; }
+  int toEnd(std::size_t state) const { return toEnd_[state]; }
+
 private:
   static std::size_t at(int q) { return static_cast<std::size_t>(q); }
   /// Whether a first stage of q devices, which pays for no cut, can end with the state.
@@ -255,9 +258,48 @@ private:
 
 } // namespace
 
+static constexpr double slack = 1e-9; // sums of the same numbers in different order
+
+CodeFastStates CodeFastStates::sample(const CodeStates& all, std::size_t most) const {
+  if (states.size() <= most) return *this;
+  constexpr std::size_t each = 8;
+  std::vector<std::size_t> places(states.size() - 1);
+  std::iota(places.begin(), places.end(), 0);
+  std::stable_sort(places.begin(), places.end(),
+                   [&](std::size_t a, std::size_t b) { return all.timeMs[states[a]] < all.timeMs[states[b]]; });
+  std::vector<std::size_t> taken = {states.size() - 1};
+  std::size_t bins = most / each;
+  for (std::size_t bin = 0; bin < bins; ++bin) {
+    auto begin = places.begin() + static_cast<std::ptrdiff_t>(bin * places.size() / bins);
+    auto end = places.begin() + static_cast<std::ptrdiff_t>((bin + 1) * places.size() / bins);
+    std::stable_sort(begin, end, [&](std::size_t a, std::size_t b) { return all.cut[states[a]] < all.cut[states[b]]; });
+    taken.insert(taken.end(), begin, std::min(end, begin + each));
+  }
+  std::sort(taken.begin(), taken.end());
+  CodeFastStates some;
+  for (std::size_t place : taken) {
+    some.states.push_back(states[place]);
+    some.fromStart.push_back(fromStart[place]);
+    some.toEnd.push_back(toEnd[place]);
+  }
+  return some;
+}
+
+CodeFastStates pdc::fastStates(const CodeStates& states, const std::vector<CodeLevel>& levels, bool straight,
+                               double timeMs) {
+  CodeFastStates fast;
+  Relaxation relaxation(states, levels, straight, timeMs * (1 + 1e-12));
+  if (!relaxation.relaxed()) return fast;
+  fast.states = relaxation.states();
+  for (std::size_t s : fast.states) {
+    fast.fromStart.push_back(relaxation.fromStart(s));
+    fast.toEnd.push_back(relaxation.toEnd(s));
+  }
+  return fast;
+}
+
 std::vector<std::size_t> pdc::statesOfFastPlans(const CodeStates& states, const std::vector<CodeLevel>& levels,
                                                 bool straight, double timeMs, std::size_t enough) {
-  double slack = 1e-9; // sums of the same numbers in different order
   Relaxation relaxation(states, levels, straight, timeMs * (1 + slack));
   if (!relaxation.relaxed()) return {};
   if (levels.size() == 1 && relaxation.count() > enough && !relaxation.nested()) return {};

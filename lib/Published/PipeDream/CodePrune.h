@@ -22,6 +22,19 @@
 
 namespace pdc {
 
+/// States with the least devices that the stages before and after their end need in a relaxed plan.
+struct CodeFastStates {
+  std::vector<std::size_t> states; ///< ascending
+  std::vector<int> fromStart, toEnd;
+
+  /// About `most` of them, of `all`: the last one, and those with the smallest cuts among others of about the same
+  /// time.
+  CodeFastStates sample(const CodeStates& all, std::size_t most) const;
+};
+
+/// The states that pass the first round.
+CodeFastStates fastStates(const CodeStates& states, const std::vector<CodeLevel>& levels, bool straight, double timeMs);
+
 /// The states, ascending, that pass; none if no plan is that fast (which then is proven). `states` are sorted as
 /// CodeStates::select sorts. Where more than `enough` pass on one level, a second round demands that stages are nested.
 std::vector<std::size_t> statesOfFastPlans(const CodeStates& states, const std::vector<CodeLevel>& levels,

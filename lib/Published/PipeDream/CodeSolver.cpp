@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <utility>
 
 using namespace pdc;
@@ -71,7 +72,8 @@ CodeSolution CodeSolver::narrow(const CodeStates& states, const Levels& levels, 
   double upper = known.timeMs * (1 + 1e-12), lower = known.lowerBoundMs, grain = 1e-3;
   double tried = upper < infinity ? upper : std::max(lower, 1e-6) * (1 + grain);
   for (int round = 0; round < 100 && !expired(); ++round) {
-    bool isClose = upper - lower < 1e-4 * upper; // the exact search has few thresholds to try
+    bool isClose = upper - lower < 1e-4 * upper &&
+                   states.size() <= 10 * enough(levels); // the exact search has few thresholds to try
     std::size_t limit = isClose ? 3 * enough(levels) : enough(levels);
     std::vector<std::size_t> passed;
     if (tried < infinity)
@@ -117,7 +119,7 @@ CodeSolution CodeSolver::takeApart(const CodeStates& states, CodeSolution known)
         times[static_cast<std::size_t>(from + 1) * n + to] =
             computeMs(outer, from, to) / levels_[0].count * (1 - 1e-12);
   std::map<std::pair<int, std::size_t>, CodeSolution> solved;
-  while (!expired()) {
+  for (int round = 0; round < 40 && !expired(); ++round) {
     CodeSearch search(outer, levels_[1], limits_, &times, -1, n - 1);
     CodeSearch::Answer answer = search.best(known.lowerBoundMs, upper, [&] { return expired(); });
     known.lowerBoundMs = std::min(answer.lowerBoundMs, known.timeMs);
@@ -148,6 +150,61 @@ CodeSolution CodeSolver::takeApart(const CodeStates& states, CodeSolution known)
   return known;
 }
 
+static std::vector<CodeLeaf> leavesOf(const CodeStates& states, const std::vector<CodeOuterStage>& stages,
+                                      bool isNested) {
+  std::vector<CodeLeaf> leaves;
+  for (std::size_t outer = 0; outer < stages.size(); ++outer)
+    for (std::size_t inner = 0; inner < stages[outer].inside.size(); ++inner) {
+      const CodeCut& cut = stages[outer].inside[inner];
+      auto set = states.set(cut.end);
+      CodeLeaf leaf{{set.begin(), set.end()}, {}};
+      if (isNested) leaf.nest.push_back({.stage = static_cast<int>(outer), .replicas = stages[outer].replicas});
+      leaf.nest.push_back({.stage = static_cast<int>(inner), .replicas = cut.replicas});
+      leaves.push_back(std::move(leaf));
+    }
+  return leaves;
+}
+
+CodeSolution CodeSolver::bracket(CodeStates states, CodeSolution known, bool goesOn, Work& left) const {
+  constexpr double close = 1e-11; // sums of the same numbers in different order
+  double devices = 1;
+  for (const CodeLevel& level : levels_) devices *= level.count;
+  double lower = known.lowerBoundMs;
+  double upper = known.timeMs; // of what may be faster than is known, or what cannot be judged
+  for (int round = 0; lower < upper * (1 - close) && !expired(); ++round) {
+    double pass = static_cast<double>(states.size()) * (10 + devices);
+    if (left.passes < pass || left.looks == 0) break;
+    left.passes -= pass;
+    // Mostly a good plan that is close to the bound is the best one, and one question proves it.
+    bool isGood = upper == known.timeMs && upper < 1.02 * lower;
+    double timeMs = isGood && round % 3 == 0 ? upper * (1 - close) : lower + (upper - lower) / 2;
+    CodeFastStates fast = fastStates(states, levels_, false, timeMs);
+    CodeReach::Answer answer{.kind = CodeReach::Answer::Kind::none};
+    std::size_t some = std::min(left.looks, Work().looks / 4), before = some;
+    if (!fast.states.empty()) answer = CodeReach(states, levels_).plan(timeMs, fast, some);
+    left.looks -= before - some;
+    if (some == 0) { // a plan may be among fewer states; that none is among them proves nothing
+      some = Work().looks / 20;
+      answer = CodeReach(states, levels_).plan(timeMs, fast.sample(states, 4000), some);
+      if (answer.kind == CodeReach::Answer::Kind::none) answer.kind = CodeReach::Answer::Kind::unknown;
+    }
+    if (answer.kind == CodeReach::Answer::Kind::none) {
+      lower = timeMs;
+      continue;
+    }
+    if (!answer.stages.empty() && answer.timeMs < known.timeMs) {
+      known.timeMs = answer.timeMs;
+      known.leaves = leavesOf(states, answer.stages, levels_.size() > 1);
+    }
+    bool isFound = answer.kind == CodeReach::Answer::Kind::found;
+    upper = isFound ? std::min(upper, known.timeMs) : timeMs;
+    if (!isFound && (!goesOn || upper - lower < 1e-3 * upper)) break;
+    states = states.select(std::move(fast.states)); // a faster plan uses no others
+  }
+  known.lowerBoundMs = lower >= known.timeMs * (1 - close) ? known.timeMs : lower;
+  return known;
+}
+
 CodeStates CodeSolver::fewStates(std::size_t most) const {
   if (std::optional<CodeStates> all = allStates(nodes_, most)) return all->select(wholeStates(nodes_, *all));
   CodeStates simple = simpleStates(nodes_);
@@ -165,8 +222,11 @@ CodeSolution CodeSolver::solve() const {
   CodeSolution known = solveOn(few, levels_, lower, infinity);
   if (levels_.empty() || known.timeMs == 0) return known;
   known.lowerBoundMs = lower;
-  std::optional<CodeStates> all;
-  if (!expired()) all = allStates(nodes_, 4'000'000);
+  if (expired()) return known;
+  bool canReach = !limits_.straight && limits_.stashBytes == infinity && nodes_.colours.empty() &&
+                  known.timeMs < infinity && levels_.size() <= 2 && (levels_.size() == 1 || levels_[1].count <= 8);
+  if (canReach && !allStates(nodes_, enough(levels_) / 10)) return solveMany(std::move(known));
+  std::optional<CodeStates> all = allStates(nodes_, most_);
   if (!all || expired()) return known;
   CodeStates states = all->select(wholeStates(nodes_, *all));
   all.reset();
@@ -175,6 +235,34 @@ CodeSolution CodeSolver::solve() const {
     if (known.timeMs <= known.lowerBoundMs) return known;
   }
   return narrow(states, levels_, std::move(known));
+}
+
+CodeSolution CodeSolver::solveMany(CodeSolution known) const {
+  auto isSolved = [&] { return known.timeMs <= known.lowerBoundMs || expired(); };
+  auto sorted = [](std::optional<CodeStates> states) {
+    std::vector<std::size_t> every(states->size());
+    std::iota(every.begin(), every.end(), 0);
+    return states->select(std::move(every));
+  };
+  Work left;
+  if (levels_.size() == 1) left.passes *= 6; // nothing else proves a plan
+  std::optional<CodeStates> some = allStates(nodes_, most_, true);
+  if (!some) return known;
+  CodeStates states = sorted(std::move(some));
+  known = bracket(states, std::move(known), false, left);
+  if (isSolved()) return known;
+  // What is left needs exact numbers of components, or stages in several copies on two levels.
+  std::optional<CodeStates> all = canReduce(nodes_) ? allStates(nodes_, most_) : std::nullopt;
+  bool hasAll = all || !canReduce(nodes_);
+  CodeStates whole = all ? sorted(std::move(all)) : hasAll ? states : CodeStates{};
+  if (hasAll && levels_.size() == 2) known = takeApart(whole, std::move(known));
+  if (!isSolved()) known = bracket(std::move(states), std::move(known), true, left);
+  if (!hasAll || isSolved()) return known;
+  std::vector<std::size_t> passed =
+      statesOfFastPlans(whole, levels_, false, known.timeMs * (1 + 1e-12), enough(levels_));
+  if (passed.empty() || passed.size() > enough(levels_)) return known;
+  CodeSolution better = solveOn(whole.select(passed), levels_, known.lowerBoundMs, known.timeMs * (1 + 1e-12));
+  return better.leaves.empty() ? known : better;
 }
 
 bool CodeSolver::fits(double stashBytes) {

@@ -1,18 +1,27 @@
 // The solver of cost model `pipedream-code` (Code.h).
 //
 // 1. Solve on the simple states only: a good plan in milliseconds, mostly the best one already.
-// 2. Enumerate all states and keep those that a plan at least as fast can use (CodePrune.h).
-// 3. Solve on these exactly (CodeSearch.h): the levels inside by dynamic programming over all intervals, the outermost
-//    by thresholds. What that finds is optimal; if it is nothing, the simple plan is.
+// 2. Few states: solve on all of them exactly (CodeSearch.h), the levels inside by dynamic programming over all
+//    intervals, the outermost by thresholds.
+// 3. Many states, on one or two levels: enumerate those that matter (allStates), and ask for plans of at most τ that
+// need
+//    not use every component (CodeReach.h), on the states that such a plan can use (CodePrune.h). A τ without a plan is
+//    a bound. A plan found is a plan of the model, since what it leaves unused is given to its stages. Bisection goes
+//    on until both meet, up to the rounding of sums.
+// 4. Otherwise (limits that ask for exact numbers of components, three levels, colours): keep the states that a plan at
+//    least as fast can use, and solve on these. Where too many are left, a lower threshold is tried: if no plan meets
+//    it, it is a bound.
 //
-// Where too many states are left, a lower threshold is tried: if no plan meets it, it is a bound; the bisection goes on
-// until few enough states are left. With two levels and many states the levels are taken apart instead: the outer one
-// is solved with bounds in place of the inner times (the computation divided by the inner devices), and only the
-// intervals that its best split uses are solved exactly, as flat problems, until no bound is left in the best split.
-// Its time is then a bound for all splits, and met.
+// With two levels and many states the levels are taken apart as well: the outer one is solved with bounds in place of
+// the inner times (the computation divided by the inner devices), and only the intervals that its best split uses are
+// solved exactly, as flat problems, until no bound is left in the best split. Its time is then a bound for all splits,
+// and met.
+//
+// What 3. may do is counted in steps, about a second of them. Where that ends, the plan and the bound are what is
+// known.
 #pragma once
 
-#include "PipeDream/CodePrune.h"
+#include "PipeDream/CodeReach.h"
 #include "pdc/Planner/Planner.h"
 
 #include <chrono>
@@ -51,6 +60,16 @@ private:
   CodeSolution solveOn(const CodeStates& states, const Levels& levels, double lower, double upper) const;
   /// The best plan, or `known` with what could be proven.
   CodeSolution narrow(const CodeStates& states, const Levels& levels, CodeSolution known) const;
+  /// About half a second.
+  struct Work {
+    double passes = 2e7;             ///< of the relaxation: states times devices
+    std::size_t looks = 200'000'000; ///< at predecessors
+  };
+  /// solve() where there are many states, without limits that ask for an exact number of components.
+  CodeSolution solveMany(CodeSolution known) const;
+  /// `known` improved as far as plans prove and find that need not use every component (CodeReach.h). `goesOn`: with
+  /// lower times where it is not known whether a plan is as fast.
+  CodeSolution bracket(CodeStates states, CodeSolution known, bool goesOn, Work& left) const;
   CodeSolution takeApart(const CodeStates& states, CodeSolution known) const;
   /// The stages of (begin, end] at `level` and inside, appended to `leaves`.
   void trace(const CodeStates& states, const Levels& levels, const std::vector<CodeTimes>& times, std::size_t level,
@@ -58,11 +77,12 @@ private:
              std::vector<CodeLeaf>& leaves) const;
   /// All states if they are at most `most`, else as many of the simple ones.
   CodeStates fewStates(std::size_t most) const;
-  std::size_t enough(const Levels& levels) const { return enough_ ? enough_ : levels.size() <= 1 ? 3000 : 500; }
+  std::size_t enough(const Levels& levels) const { return enough_ ? enough_ : levels.size() <= 1 ? 1500 : 500; }
   bool expired() const;
 
   CodeNodes nodes_;
-  Levels levels_; ///< of more than one component
+  std::size_t most_ = 600'000; ///< states
+  Levels levels_;              ///< of more than one component
   CodeLimits limits_;
   double timeLimitS_;
   std::size_t enough_;

@@ -112,8 +112,8 @@ class Enumeration {
 public:
   explicit Enumeration(const CodeNodes& nodes)
       : nodes_(nodes), words_((nodes.dag.size() + 63) / 64), closure_(nodes.dag.size() * words_, 0),
-        consumers_(nodes.dag.size() * words_, 0), open_(nodes.dag.size() * words_, 0), set_(words_), charged_(words_),
-        next_(words_), table_(1024, 0) {
+        consumers_(nodes.dag.size() * words_, 0), open_(nodes.dag.size() * words_, 0), set_(words_), top_(words_),
+        charged_(words_), next_(words_), table_(1024, 0) {
     states.words = words_;
     for (int v : nodes.dag.order()) {
       std::uint64_t* closure = row(closure_, v);
@@ -132,10 +132,30 @@ public:
     }
   }
 
+  /// From here on, leaves out the states of which another one is as good (CodeStates.h).
+  void reduce() {
+    lazy_ = lazyNodes();
+    for (int v : nodes_.dag.order())
+      if (isEager(static_cast<std::size_t>(v))) eager_.push_back(static_cast<std::size_t>(v));
+  }
+  bool isLazy(std::size_t v) const { return !lazy_.empty() && lazy_[v]; }
+  bool isReduced() const { return !eager_.empty() || std::find(lazy_.begin(), lazy_.end(), 1) != lazy_.end(); }
+
   /// Adds v and its ancestors to state `from` (none: to the empty set). Returns the state that results, new or not.
   std::size_t step(std::optional<std::size_t> from, std::size_t v) {
     const std::uint64_t* closure = row(closure_, v);
     for (std::size_t i = 0; i < words_; ++i) set_[i] = closure[i] | (from ? states.bits[*from * words_ + i] : 0);
+    for (std::size_t i = 0; i < words_; ++i) // v replaces those of its ancestors that were maximal
+      top_[i] = from ? maximal_[*from * words_ + i] & ~closure[i] : 0;
+    insert(top_.data(), v);
+    for (std::size_t e : eager_) {
+      const std::vector<int>& before = nodes_.dag.predecessors(static_cast<int>(e));
+      if (has(set_.data(), e) || !std::all_of(before.begin(), before.end(), [&](int p) { return has(set_.data(), p); }))
+        continue;
+      insert(set_.data(), e);
+      for (std::size_t i = 0; i < words_; ++i) top_[i] &= ~row(closure_, e)[i];
+      insert(top_.data(), e);
+    }
     std::size_t place = find(set_.data());
     if (table_[place]) return table_[place] - 1;
     std::size_t state = states.size();
@@ -148,9 +168,7 @@ public:
       forEach(i, added,
               [&](std::size_t u) { time += nodes_.timeMs[u], weights += nodes_.weights[u], stash += nodes_.stash[u]; });
     }
-    for (std::size_t i = 0; i < words_; ++i) // v replaces those of its ancestors that were maximal
-      maximal_.push_back(from ? maximal_[*from * words_ + i] & ~closure[i] : 0);
-    insert(&maximal_[state * words_], v);
+    maximal_.insert(maximal_.end(), top_.begin(), top_.end());
     states.bits.insert(states.bits.end(), set_.begin(), set_.end());
     states.timeMs.push_back(time);
     states.weights.push_back(weights);
@@ -196,6 +214,40 @@ private:
   std::uint64_t* row(std::vector<std::uint64_t>& sets, auto v) const {
     return &sets[static_cast<std::size_t>(v) * words_];
   }
+  const std::uint64_t* row(const std::vector<std::uint64_t>& sets, auto v) const {
+    return &sets[static_cast<std::size_t>(v) * words_];
+  }
+  static bool has(const std::uint64_t* set, auto v) { return set[v / 64] >> (v % 64) & 1; }
+
+  bool isFree(std::size_t v) const { return nodes_.timeMs[v] == 0 && nodes_.weights[v] == 0; }
+
+  /// Whether v is best added as soon as its predecessors are inside. One of them, whose only consumer v is, follows all
+  /// others: it is maximal until v replaces it, and v opens no fork that it does not.
+  bool isEager(std::size_t v) const {
+    if (v == 0 || !isFree(v)) return false;
+    const std::vector<int>& before = nodes_.dag.predecessors(static_cast<int>(v));
+    return std::any_of(before.begin(), before.end(), [&](int p) {
+      auto last = static_cast<std::size_t>(p);
+      return nodes_.dag.successors(p).size() == 1 && nodes_.activation[v] <= nodes_.activation[last] &&
+             std::all_of(before.begin(), before.end(), [&](int other) { return has(row(closure_, last), other); });
+    });
+  }
+
+  /// The nodes that are best left to those that need them: nothing that they follow takes time or has weights. None if
+  /// a step to some other node needs one of them inside.
+  std::vector<char> lazyNodes() const {
+    std::vector<char> lazy(nodes_.dag.size(), 0);
+    for (int i : nodes_.dag.order()) {
+      auto v = static_cast<std::size_t>(i);
+      const std::vector<int>& before = nodes_.dag.predecessors(i);
+      lazy[v] = v != 0 && isFree(v) && std::all_of(before.begin(), before.end(), [&](int p) { return lazy[at(p)]; });
+      bool isStep = !before.empty() && !lazy[v];
+      if ((lazy[v] && nodes_.dag.successors(i).empty()) || (isStep && !has(row(closure_, v), 0))) return {};
+    }
+    return lazy;
+  }
+  static std::size_t at(int v) { return static_cast<std::size_t>(v); }
+
   static void insert(std::uint64_t* set, auto v) { set[v / 64] |= std::uint64_t{1} << (v % 64); }
   void unite(std::uint64_t* set, const std::uint64_t* other) const {
     for (std::size_t i = 0; i < words_; ++i) set[i] |= other[i];
@@ -225,22 +277,33 @@ private:
   std::vector<std::uint64_t> consumers_; ///< direct
   std::vector<std::uint64_t> open_;      ///< ancestors with a consumer that is neither the node nor one of them
   std::vector<std::uint64_t> maximal_;   ///< of each state
-  std::vector<std::uint64_t> set_, charged_, next_;
+  std::vector<std::uint64_t> set_, top_, charged_, next_;
+  std::vector<std::size_t> eager_; ///< in topological order
+  std::vector<char> lazy_;
   std::vector<std::uint32_t> table_; ///< state + 1, or 0; a power of two, at most half full
 };
 
 } // namespace
 
-std::optional<CodeStates> pdc::allStates(const CodeNodes& nodes, std::size_t limit) {
+std::optional<CodeStates> pdc::allStates(const CodeNodes& nodes, std::size_t limit, bool reduced) {
   Enumeration all(nodes);
+  if (reduced) all.reduce();
   all.step(std::nullopt, 0);
   for (std::size_t s = 0; s < all.states.size(); ++s) {
     if (all.states.size() > limit) return std::nullopt;
     std::vector<std::uint64_t> next = all.charge(s);
     for (std::size_t i = 0; i < next.size(); ++i)
-      Enumeration::forEach(i, next[i], [&](std::size_t v) { all.step(s, v); });
+      Enumeration::forEach(i, next[i], [&](std::size_t v) {
+        if (!all.isLazy(v)) all.step(s, v);
+      });
   }
   return std::move(all.states);
+}
+
+bool pdc::canReduce(const CodeNodes& nodes) {
+  Enumeration none(nodes);
+  none.reduce();
+  return none.isReduced();
 }
 
 std::vector<std::size_t> pdc::wholeStates(const CodeNodes& nodes, const CodeStates& states) {

@@ -55,7 +55,18 @@ struct CodeNodes {
 };
 
 /// All states in the order in which they are found, the first one first. Nothing if there are more than `limit`.
-std::optional<CodeStates> allStates(const CodeNodes& nodes, std::size_t limit);
+///
+/// `reduced`: only states of which no other one is as good, for plans that need not use every component. Of two states
+/// with equal sums of times and weights that differ by such nodes, the one with the smaller cut is kept:
+///  - an eager node takes no time and has no weights, is the only consumer of a node that follows its other
+///  predecessors,
+///    and sends no more than that one: a state with its predecessors has it, too
+///  - a lazy node, and all before it, take no time and have no weights: it is added with a node that needs it only
+/// Each maps a chain of states to a chain of states with the same sums and no larger cuts. Stages may become empty.
+std::optional<CodeStates> allStates(const CodeNodes& nodes, std::size_t limit, bool reduced = false);
+
+/// Whether `reduced` may leave out states.
+bool canReduce(const CodeNodes& nodes);
 
 /// Those of the states that tear no colour apart.
 std::vector<std::size_t> wholeStates(const CodeNodes& nodes, const CodeStates& states);
