@@ -103,6 +103,17 @@ Expected<StagedPlan> pdc::stagePlan(PassContext& context, Plan plan, const Gener
   return staged;
 }
 
+/// Of trained parameters of which a member has a part, where it has terms of the gradients of the others.
+static std::int64_t bytesOfDividedParameters(const Graph& graph) {
+  std::int64_t bytes = 0;
+  for (const Value* value : graph.parameterValues()) {
+    const Parameter& parameter = *value->parameter();
+    if (graph.team.sums && parameter.role == ParameterRole::trained && !graph.team.formOf(parameter).isWhole())
+      bytes += graph.team.typeOf(parameter).bytes();
+  }
+  return bytes;
+}
+
 Expected<GeneratedProgram> pdc::generate(PassContext& context, StagedPlan staged, const pdcrt::Training& training,
                                          const Provenance& provenance, const GenerateOptions& options) {
   if (!run(stageSteps(staged.policies), context, options.pipeline)) return failure;
@@ -112,8 +123,11 @@ Expected<GeneratedProgram> pdc::generate(PassContext& context, StagedPlan staged
   Expected<std::vector<std::int64_t>> live =
       fillInMemory(staged.plan, staged.schedule, *memories, training, options.stages.target, context.diags);
   if (!live) return failure;
-  for (std::size_t s = 0; s < staged.stages.size(); ++s)
-    staged.plan.stages[s].teamBytes = bytesSentOverTeam(*staged.stages[s].training);
+  for (std::size_t s = 0; s < staged.stages.size(); ++s) {
+    const Graph& graph = *staged.stages[s].training;
+    staged.plan.stages[s].teamBytes = bytesSentOverTeam(graph);
+    staged.plan.stages[s].dividedBytes = bytesOfDividedParameters(graph);
+  }
   program.liveBytes = std::move(*live);
   if (!addStageFiles(program, staged, *memories, provenance, options, context)) return failure;
   addCommonFiles(program, staged, training, provenance, options, context);

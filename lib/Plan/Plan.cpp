@@ -31,6 +31,7 @@ static ordered_json toObject(const PlanStage& stage) {
   if (stage.optimizerBytes != 0) object["optimizer_bytes"] = stage.optimizerBytes;
   if (stage.reducedBytes != 0) object["reduced_bytes"] = stage.reducedBytes;
   if (stage.teamBytes != 0) object["team_bytes"] = stage.teamBytes;
+  if (stage.dividedBytes != 0) object["divided_bytes"] = stage.dividedBytes;
   if (stage.recompute) object["recompute"] = true;
   if (stage.tensorParallel != 1) object["tensor_parallel"] = stage.tensorParallel;
   if (!stage.split.isNone()) object["split"] = toText(stage.split);
@@ -171,6 +172,7 @@ static PlanStage readStage(const JsonNode& json, std::set<std::int64_t>& seenNod
               "nest",
               "reduced_bytes",
               "team_bytes",
+              "divided_bytes",
               "shard",
               "shard_degree",
               "all_reduce_core_ms",
@@ -199,6 +201,7 @@ static PlanStage readStage(const JsonNode& json, std::set<std::int64_t>& seenNod
   stage.optimizerBytes = optionalBytes(json, "optimizer_bytes");
   stage.reducedBytes = optionalBytes(json, "reduced_bytes");
   stage.teamBytes = optionalBytes(json, "team_bytes");
+  stage.dividedBytes = optionalBytes(json, "divided_bytes");
   stage.savedBytes = optionalBytes(json, "saved_bytes");
   stage.scratchBytes = optionalBytes(json, "scratch_bytes");
   stage.handoverBytes = optionalBytes(json, "handover_bytes");

@@ -94,12 +94,14 @@ private:
 
 } // namespace
 
-/// That a replica sends for an update, in units of the bytes of its stage's parameters.
-static double sentForUpdate(const pdcrt::ScheduleStage& stage) {
-  const int terms = stage.terms();
-  if (!stage.isSharded()) return 2.0 * (terms - 1) / terms;
+/// What a replica sends for an update; where teams compute, what a member sends. Of parameters that members divide, the
+/// replicas alone have terms.
+static double bytesForUpdate(const pdcrt::ScheduleStage& stage, const PlanStage& planned) {
+  const auto bytes = static_cast<double>(planned.parameterBytes), divided = static_cast<double>(planned.dividedBytes);
+  const auto sum = [](int terms) { return 2.0 * (terms - 1) / terms; };
+  if (!stage.isSharded()) return sum(stage.terms()) * (bytes - divided) + sum(stage.replicas) * divided;
   const int gathers = stage.sharding == pdcrt::Sharding::weights ? stage.sweeps : 1;
-  return sentForSum(stage.replicas, stage.owners()) + gathers * sentForGather(stage.owners());
+  return (sentForSum(stage.replicas, stage.owners()) + gathers * sentForGather(stage.owners())) * bytes;
 }
 
 /// What each rank sends in a run; where teams compute, what a member sends.
@@ -122,7 +124,7 @@ static std::vector<double> bytesSentOf(const Plan& plan, const pdcrt::Schedule& 
     for (int q = 0; q < replicas; ++q)
       sent[schedule.rankOf(stage, q)] +=
           static_cast<double>(plan.stages[s].teamBytes) * static_cast<double>(routing.localCount(minibatches, q));
-    const double bytes = sentForUpdate(schedule.stages[s]) * static_cast<double>(plan.stages[s].parameterBytes);
+    const double bytes = bytesForUpdate(schedule.stages[s], plan.stages[s]);
     for (int q = 0; q < replicas; ++q)
       sent[schedule.rankOf(stage, q)] += bytes * static_cast<double>(schedule.updates(stage, minibatches));
   }

@@ -53,9 +53,12 @@ struct PlanStage {
   double exposedSyncMs = 0;            ///< e_s: what of it the backward does not hide when d_s = 0
   std::vector<GradientBucket> buckets; ///< from which e_s follows; empty where nothing is hidden
   std::int64_t parameterBytes = 0;
-  std::int64_t gradientBytes = 0;  ///< one set of accumulators
-  std::int64_t reducedBytes = 0;   ///< all-reduced: trained parameters, once each; 0 until code is generated
-  std::int64_t teamBytes = 0;      ///< that a member sends to its team per minibatch; 0 until code is generated
+  std::int64_t gradientBytes = 0; ///< one set of accumulators
+  std::int64_t reducedBytes = 0;  ///< all-reduced: trained parameters, once each; 0 until code is generated
+  std::int64_t teamBytes = 0;     ///< that a member sends to its team per minibatch; 0 until code is generated
+  /// Of the trained parameters, what the members of a team have parts of: their gradients are no terms of the team's
+  /// sum; 0 until code is generated.
+  std::int64_t dividedBytes = 0;
   std::int64_t optimizerBytes = 0; ///< what the optimizer keeps in one replica: of its shard, where it has one
   std::int64_t savedBytes = 0;     ///< per minibatch in flight
   std::int64_t scratchBytes = 0;   ///< scratch and workspace
