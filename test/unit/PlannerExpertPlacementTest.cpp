@@ -96,6 +96,18 @@ TEST(ExpertPlacement, OfKnownCounts) {
   EXPECT_EQ(placeExperts({1, 2, 3}, 1).fullest, 6);
 }
 
+// Some member has one expert more of the largest than the others have. That bound is the least there is here, above the
+// mean, and what is found without a search is 1 more: were the bound higher, the search would end there.
+TEST(ExpertPlacement, SearchesToTheBoundOfTheLargest) {
+  for (const auto& [counts, members] : std::vector<std::pair<Counts, int>>{
+           {{5, 9, 13, 3, 12, 7, 2, 4, 1, 3, 21, 24}, 4}, {{9, 34, 29, 11, 18, 13, 8, 8, 15}, 3}}) {
+    const ExpertPlacement placement = placeExperts(counts, members);
+    expectPlacement(placement, counts, members);
+    EXPECT_EQ(placement.fullest, leastOf(counts, members));
+    EXPECT_EQ(placement.lowerBound, placement.fullest);
+  }
+}
+
 TEST(ExpertPlacement, IsBoundedWhereAllAreTooMany) {
   std::mt19937_64 random(2);
   for (const auto& [experts, members] : std::vector<std::pair<std::size_t, int>>{{64, 8}, {60, 4}, {256, 8}, {128, 64}})
