@@ -12,6 +12,9 @@ static constexpr double infinity = std::numeric_limits<double>::infinity();
 CodeSolver::CodeSolver(const CostGraph& graph, const Cluster& cluster, const PlannerOptions& options,
                        std::size_t enough)
     : nodes_(CodeNodes::of(graph, cluster.device.speed)), timeLimitS_(options.timeLimitS), enough_(enough) {
+  constexpr double mostSeconds = 7; // of states, for their memory
+  seconds_ = std::max(1.0, options.timeLimitS);
+  most_ = static_cast<std::size_t>(static_cast<double>(most_) * std::min(seconds_, mostSeconds));
   limits_.straight = options.straight;
   if (options.memoryBytes > 0) limits_.stashBytes = static_cast<double>(options.memoryBytes);
   for (const ClusterLevel& level : cluster.levels)
@@ -245,6 +248,8 @@ CodeSolution CodeSolver::solveMany(CodeSolution known) const {
     return states->select(std::move(every));
   };
   Work left;
+  left.passes *= seconds_;
+  left.looks = static_cast<std::size_t>(static_cast<double>(left.looks) * seconds_);
   if (levels_.size() == 1) left.passes *= 6; // nothing else proves a plan
   std::optional<CodeStates> some = allStates(nodes_, most_, true);
   if (!some) return known;

@@ -3,11 +3,10 @@
 // 1. Solve on the simple states only: a good plan in milliseconds, mostly the best one already.
 // 2. Few states: solve on all of them exactly (CodeSearch.h), the levels inside by dynamic programming over all
 //    intervals, the outermost by thresholds.
-// 3. Many states, on one or two levels: enumerate those that matter (allStates), and ask for plans of at most τ that
-// need
-//    not use every component (CodeReach.h), on the states that such a plan can use (CodePrune.h). A τ without a plan is
-//    a bound. A plan found is a plan of the model, since what it leaves unused is given to its stages. Bisection goes
-//    on until both meet, up to the rounding of sums.
+// 3. Many states, on one or two levels: enumerate those that matter (allStates), and ask for plans of at most τ
+//    (CodeReach.h), on the states that such a plan can use (CodePrune.h). They need not use every component. A τ
+//    without a plan is a bound. A plan found is a plan of the model, since what it leaves unused is given to its
+//    stages. Bisection goes on until both meet, up to the rounding of sums.
 // 4. Otherwise (limits that ask for exact numbers of components, three levels, colours): keep the states that a plan at
 //    least as fast can use, and solve on these. Where too many are left, a lower threshold is tried: if no plan meets
 //    it, it is a bound.
@@ -17,8 +16,8 @@
 // solved exactly, as flat problems, until no bound is left in the best split. Its time is then a bound for all splits,
 // and met.
 //
-// What 3. may do is counted in steps, about a second of them. Where that ends, the plan and the bound are what is
-// known.
+// States and what 3. may do are counted, about a second of them, or as many seconds as the time limit has. Where that
+// ends, the plan and the bound are what is known.
 #pragma once
 
 #include "PipeDream/CodeReach.h"
@@ -60,7 +59,7 @@ private:
   CodeSolution solveOn(const CodeStates& states, const Levels& levels, double lower, double upper) const;
   /// The best plan, or `known` with what could be proven.
   CodeSolution narrow(const CodeStates& states, const Levels& levels, CodeSolution known) const;
-  /// About half a second.
+  /// Half a second, about.
   struct Work {
     double passes = 2e7;             ///< of the relaxation: states times devices
     std::size_t looks = 200'000'000; ///< at predecessors
@@ -81,7 +80,8 @@ private:
   bool expired() const;
 
   CodeNodes nodes_;
-  std::size_t most_ = 600'000; ///< states
+  double seconds_ = 1;         ///< that the search may take, about
+  std::size_t most_ = 600'000; ///< states, of one second
   Levels levels_;              ///< of more than one component
   CodeLimits limits_;
   double timeLimitS_;
