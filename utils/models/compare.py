@@ -1,10 +1,10 @@
 #!/usr/bin/python3
 """Trains networks with pdc and with PyTorch, and compares losses and gradients.
 
-    compare.py [NAME…] [--full] [--stages=1,3] [--teams=1] [--positions|--experts] [--quick] [--negative] [--build=build/release] [--work=DIR]
+    compare.py [NAME…] [--full] [--stages=1,3] [--teams=1] [--split=tp|tps|sp|ep] [--quick] [--negative] [--build=build/release] [--work=DIR]
 
 Each network, small, is exported in training mode, compiled to 1 and 3 stages with 1f1b-flush, each of which a team of
-so many members divides (--split=tp:N,all; with --positions sp:N, with --experts ep:N), built, and trained for 10 steps.
+so many members divides (--split=tp:N,all; --split=tps, sp and ep: tps:N,all, sp:N and ep:N), built, and trained for 10 steps.
 The norm-wise error of the losses, and of the gradient of every parameter in the first step, against PyTorch in f64 may
 be 3 times PyTorch's own in f32, the largest of three runs that differ in rounding (reference.py; 1e-6 where that is
 smaller). No ReLU of the first step is near its kink (kinks.py). Without names: two networks; with --full: all.
@@ -115,7 +115,7 @@ def train(name, stages, members, options, folder, model):
     run([options.bin / "pdc", "--target=cpu", model, "-o", out, "--replicas=" + ",".join(["1"] * stages), f"--batch={options.batch}",
          "--schedule=1f1b-flush", f"--microbatches={options.microbatches}", "--profile=analytic",
          f"--optimizer=sgd,lr={options.lr}", *flags_of(name, options.size),
-         *([f"--devices={stages * members}", "--split=" + (f"sp:{members}" if options.positions else f"ep:{members}" if options.experts else f"tp:{members},all")] if members > 1 else [])])
+         *([f"--devices={stages * members}", f"--split={options.split}:{members}" + (",all" if options.split.startswith("tp") else "")] if members > 1 else [])])
     run(["cmake", "-S", out, "-B", out / "out", "-G", "Ninja", f"-DCMAKE_PREFIX_PATH={options.build.resolve()}"])
     run(["cmake", "--build", out / "out", "--target", "pipeline"])
     what = f"{name}, {stages} stage{'s' * (stages > 1)}" + (f", teams of {members}" if members > 1 else "")
@@ -221,8 +221,8 @@ def main():
     parser.add_argument("--build", type=pathlib.Path, default=root / "build" / "release")
     parser.add_argument("--stages", default="1,3")
     parser.add_argument("--teams", default="1", help="members of the team that divides each stage")
-    parser.add_argument("--positions", action="store_true", help="teams divide positions of sequences, and not weights")
-    parser.add_argument("--experts", action="store_true", help="teams divide samples and experts")
+    parser.add_argument("--split", choices=["tp", "tps", "sp", "ep"], default="tp",
+                        help="teams divide weights, these and positions, positions, or samples and experts")
     parser.add_argument("--full", action="store_true", help="all networks")
     parser.add_argument("--quick", action="store_true", help="gradients of one minibatch, by the interpreter")
     parser.add_argument("--negative", action="store_true", help="train with other samples too, which must be noticed")
