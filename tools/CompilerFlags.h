@@ -167,6 +167,11 @@ private:
                    "Those that are outliers in a quarter of some batches, 8 if not given. DATA is a folder with .npy "
                    "files, as for training. profile.json remembers the inputs.")
         ->type_name("DATA[,batches=N]");
+    app.add_option("--capacity", options.capacity,
+                   "capacity factor of experts, instead of what the file has\n"
+                   "Each gets ⌈F · choices · tokens / experts⌉ slots, and the same rule drops tokens.")
+        ->check(CLI::PositiveNumber & CLI::Range(1e-6, 1e6))
+        ->type_name("F");
     app.add_option(
            "--bn", batchNorm_,
            "statistics of BatchNorm: the minibatch's, or the stored ones\n"

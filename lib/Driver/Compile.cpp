@@ -211,7 +211,7 @@ Status Compilation::run(const std::vector<PipelineStep>& steps) {
 }
 
 Status Compilation::importModel() {
-  if (!readModel() || !run(afterImportSteps()) || !addLosses() || !addAdapters()) return failure;
+  if (!readModel() || !run(afterImportSteps(options_.capacity)) || !addLosses() || !addAdapters()) return failure;
   // All parameters are there.
   if (!takeInitialWeights(*module_, options_.initFrom, diags_)) return failure;
   if (!drawInitialWeights(*module_, {options_.init, options_.reset}, diags_)) return failure;

@@ -42,7 +42,7 @@ private:
     if (!module) return failure;
     module_ = std::move(*module);
     if (!takeInitialWeights(*module_, options_.model.initFrom, diags_)) return failure;
-    if (!runPipeline(afterImportSteps(), passes_, *module_, ops_, diags_, {})) return failure;
+    if (!runPipeline(afterImportSteps(options_.model.capacity), passes_, *module_, ops_, diags_, {})) return failure;
     if (!drawInitialWeights(*module_, {options_.model.init, options_.model.reset}, diags_)) return failure;
     std::vector<PipelineStep> steps;
     if (options_.gradients) {

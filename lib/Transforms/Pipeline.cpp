@@ -1,10 +1,17 @@
 #include "pdc/Transforms/Pipeline.h"
 
+#include <iomanip>
+#include <sstream>
+
 using namespace pdc;
 
-std::vector<PipelineStep> pdc::afterImportSteps() {
+std::vector<PipelineStep> pdc::afterImportSteps(double capacity) {
   // `raise` runs before differentiation, because a fused backward cannot be recovered afterwards.
-  return {{"canonicalize", {}}, {"raise", {}}};
+  std::vector<PipelineStep> steps = {{"canonicalize", {}}, {"raise", {}}};
+  std::ostringstream factor;
+  factor << std::setprecision(17) << capacity;
+  if (capacity > 0) steps.push_back({"set-capacity", {{"factor", factor.str()}}});
+  return steps;
 }
 
 std::vector<PipelineStep> pdc::afterLossesSteps() {

@@ -89,4 +89,5 @@ void pdc::registerTransforms(PassRegistry& registry) {
   registerPrecisionPasses(registry);
   registerFusionPasses(registry);
   registerSplitPasses(registry);
+  registerExpertPasses(registry);
 }

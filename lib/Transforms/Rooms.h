@@ -5,6 +5,7 @@
 
 namespace pdc {
 
+void registerExpertPasses(PassRegistry& registry);
 void registerFusionPasses(PassRegistry& registry);
 void registerLossPasses(PassRegistry& registry);
 void registerPrecisionPasses(PassRegistry& registry);

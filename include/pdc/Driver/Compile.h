@@ -25,6 +25,7 @@ struct CompileOptions {
   ElementType precision = ElementType::f32; ///< of products; bf16 and f16 keep f32 master weights
 
   ImportOptions import;
+  double capacity = 0;                                    ///< capacity factor of experts; 0: that of the file
   std::vector<std::string> initFrom;                      ///< safetensors files with other starting weights
   std::optional<std::uint64_t> init;                      ///< seed of parameters that start without stored values
   std::string reset;                                      ///< names of parameters that do though they have some

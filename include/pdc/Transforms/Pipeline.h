@@ -25,7 +25,7 @@ struct TransformChoices {
 };
 
 /// Right after the import.
-std::vector<PipelineStep> afterImportSteps();
+std::vector<PipelineStep> afterImportSteps(double capacity = 0);
 
 /// Once @main has its losses.
 std::vector<PipelineStep> afterLossesSteps();
