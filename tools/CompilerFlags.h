@@ -79,6 +79,7 @@ public:
     for (const std::string& lora : lora_)
       if (!parseLora(lora, options.lora, diags)) return failure;
     if (!quantize_.empty() && !parseQuantize(quantize_, options, diags)) return failure;
+    if (!capacity_.empty() && !parseCapacity(capacity_, options.capacity, diags)) return failure;
     if (!calibrate_.empty() && !parseCalibrate(calibrate_, options, diags)) return failure;
     for (const std::string& group : groups_)
       if (!parseParameterGroup(group, options.training.groups, diags)) return failure;
@@ -167,11 +168,12 @@ private:
                    "Those that are outliers in a quarter of some batches, 8 if not given. DATA is a folder with .npy "
                    "files, as for training. profile.json remembers the inputs.")
         ->type_name("DATA[,batches=N]");
-    app.add_option("--capacity", options.capacity,
-                   "capacity factor of experts, instead of what the file has\n"
-                   "Each gets ⌈F · choices · tokens / experts⌉ slots, and the same rule drops tokens.")
-        ->check(CLI::PositiveNumber & CLI::Range(1e-6, 1e6))
-        ->type_name("F");
+    app.add_option(
+           "--capacity", capacity_,
+           "capacity factor of experts, instead of what the file has\n"
+           "Each gets ⌈F · choices · tokens / experts⌉ slots, and the same rule drops tokens. auto: the fewest slots "
+           "with which no more than the share `drop` of the choices is dropped on data.")
+        ->type_name("F|auto,drop=D,data=DATA[,batches=N]");
     app.add_option(
            "--bn", batchNorm_,
            "statistics of BatchNorm: the minibatch's, or the stored ones\n"
@@ -232,7 +234,7 @@ private:
   bool writesPrograms_ = true;
   std::string target_ = "auto", precision_ = "f32", padding_ = "skip", batchNorm_, tie_ = "auto",
               optimizer_ = "sgd,lr=0.01", learningRateSchedule_ = "constant", clipNorm_, lossScale_, nonFinite_,
-              quantize_, calibrate_;
+              quantize_, calibrate_, capacity_;
   std::vector<std::string> batchAxes_, dims_, bound_, loss_, groups_, lora_;
 };
 

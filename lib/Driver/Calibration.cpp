@@ -2,16 +2,9 @@
 // so it is decided once, and a profile remembers it.
 #include "Calibration.h"
 
-#include "OutputFolder.h"
-#include "pdc/Driver/CpuEngine.h"
-#include "pdc/Driver/Toolchain.h"
+#include "ForwardOnData.h"
 #include "pdc/IR/Builder.h"
-#include "pdc/IR/Text.h"
-#include "pdc/Transforms/GraphUtilities.h"
 #include "pdc/Transforms/Precision.h"
-#include "pdcrt/DataFile.h"
-#include "pdcrt/Npy.h"
-#include "pdcrt/Safetensors.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -27,18 +20,12 @@ class Calibration {
 public:
   Calibration(const Module& module, const OpRegistry& registry, const BatchAxes& batch, const CompileOptions& options,
               Diagnostics& diags)
-      : original_(module), registry_(registry), batch_(batch), options_(options), diags_(diags) {}
+      : registry_(registry), options_(options), diags_(diags),
+        forward_(module, registry, batch, "--calibrate=DATA", options.calibrate, options.calibrateBatches, diags) {}
 
   Expected<KeptInputs> run() {
-    if (!readAlpha() || !makeGraph() || !readParameters() || !openInputs()) return failure;
-    Expected<std::unique_ptr<CpuEngine>> engine = CpuEngine::build({module_.get()}, diags_);
-    if (!engine) return failure;
-    for (std::int64_t minibatch = 0; minibatch < options_.calibrateBatches; ++minibatch) {
-      Expected<InterpreterResult> result =
-          (*engine)->run(0, inputsOf(minibatch), parameters_, diags_, 0, static_cast<std::uint64_t>(minibatch));
-      if (!result) return failure;
-      countOutliers(*result);
-    }
+    if (!readAlpha() || !makeGraph()) return failure;
+    if (!forward_.run([&](const InterpreterResult& result) { countOutliers(result); })) return failure;
     return kept();
   }
 
@@ -51,14 +38,11 @@ private:
            << "--calibrate: with alpha 0 every input is an outlier, and would be kept";
   }
 
-  Graph& graph() { return *module_->findGraph("main"); }
-
   /// A copy of the module whose outputs are the largest values.
   Status makeGraph() {
-    Expected<std::unique_ptr<Module>> copied = parseModule(print(original_), original_.file, registry_, diags_);
-    if (!copied) return failure;
-    module_ = std::move(*copied);
-    graph().outputs.clear();
+    Module* const module = forward_.copy();
+    if (!module) return failure;
+    Graph& graph = *module->findGraph("main");
     const auto given = [&](const char* key) {
       const auto found = options_.quantize.find(key);
       return found == options_.quantize.end() ? std::string() : found->second;
@@ -66,91 +50,18 @@ private:
     QuantizeOptions chosen;
     chosen.match = given("match");
     chosen.keep = given("keep");
-    Builder b(*module_, graph(), registry_, diags_);
-    for (const RoundedInput& input : roundedInputs(graph(), chosen)) {
+    Builder b(*module, graph, registry_, diags_);
+    for (const RoundedInput& input : roundedInputs(graph, chosen)) {
       Value* largest = b.value("abs", {input.value});
       std::vector<std::int64_t> axes(static_cast<std::size_t>(input.value->type().rank() - 1));
       std::iota(axes.begin(), axes.end(), 0);
       if (largest && !axes.empty()) largest = b.value("reduce_max", {largest}, {{"axes", axes}, {"keep_dims", false}});
       if (!largest) return failure;
       const std::string name = "input" + std::to_string(matrices_.size());
-      graph().outputs.push_back({.kind = OutputKind::result, .value = largest, .name = name, .parameter = nullptr});
+      graph.outputs.push_back({.kind = OutputKind::result, .value = largest, .name = name, .parameter = nullptr});
       matrices_.push_back(input.matrix);
     }
-    eraseDeadOperations(graph());
     return success;
-  }
-
-  Status readParameters() {
-    Expected<TemporaryFolder> folder = TemporaryFolder::create(diags_);
-    if (!folder) return failure;
-    const std::string path = folder->path() + "/weights.safetensors";
-    std::vector<const Parameter*> used;
-    for (const Value* value : graph().parameterValues()) used.push_back(original_.findParameter(value->name()));
-    if (!writeWeights(path, used, diags_)) return failure;
-    pdcrt::SafetensorsFile file;
-    if (pdcrt::Status status = file.open(path); !status) return reportFile(status, path, diags_);
-    for (const auto& [name, record] : file.tensors())
-      parameters_[name] = Tensor({record.element, record.shape}, record.values);
-    return success;
-  }
-
-  Status openInputs() {
-    for (const GraphInput& input : graph().inputs) {
-      const Value& value = *input.value;
-      if (value.users().empty()) continue;
-      const std::string path = pdcrt::dataFile(options_.calibrate, value.name());
-      pdcrt::NpyFile& file = files_[value.name()];
-      if (pdcrt::Status status = file.open(path); !status) return reportFile(status, path, diags_);
-      Shape expected = value.type().shape;
-      const int axis = axisOf(value);
-      const std::int64_t samples = options_.calibrateBatches * batch_.size;
-      if (axis >= 0 && file.shape().size() == expected.size()) {
-        const std::int64_t there = file.shape()[static_cast<std::size_t>(axis)];
-        if (there < samples)
-          return diags_.error({.file = path}).help("write --calibrate=DATA,batches=N with a smaller N")
-                 << "has " << there << " samples, " << options_.calibrateBatches << " batches of " << batch_.size
-                 << " need " << samples;
-        expected[static_cast<std::size_t>(axis)] = there;
-      }
-      if (file.shape() != expected || isFloat(file.element()) != isFloat(value.type().element))
-        return diags_.error({.file = path}) << "has " << nameOf(file.element()) << toString(file.shape()) << ", input '"
-                                            << value.name() << "' is " << toString(value.type());
-    }
-    return success;
-  }
-
-  /// -1: the input is the same for all samples.
-  int axisOf(const Value& input) const {
-    const auto found = batch_.axes.find(input.name());
-    return found == batch_.axes.end() || found->second == pdcrt::noBatchAxis ? -1 : found->second;
-  }
-
-  std::map<std::string, Tensor> inputsOf(std::int64_t minibatch) {
-    std::map<std::string, Tensor> inputs;
-    for (const GraphInput& input : graph().inputs) {
-      const Value& value = *input.value;
-      const auto file = files_.find(value.name());
-      if (file == files_.end()) {
-        inputs[value.name()] = Tensor(value.type());
-        continue;
-      }
-      const int axis = axisOf(value);
-      std::int64_t outer = 1, inner = static_cast<std::int64_t>(pdcrt::bytesOf(file->second.element()));
-      for (int i = 0; i < value.type().rank(); ++i)
-        if (i != axis) (i < axis ? outer : inner) *= value.type().shape[static_cast<std::size_t>(i)];
-      const std::int64_t there = axis < 0 ? 1 : file->second.shape()[static_cast<std::size_t>(axis)];
-      const std::int64_t taken = axis < 0 ? 1 : batch_.size, first = axis < 0 ? 0 : minibatch * batch_.size;
-      std::vector<std::byte> samples;
-      for (std::int64_t o = 0; o < outer; ++o) {
-        const auto from = file->second.values().subspan(static_cast<std::size_t>((o * there + first) * inner),
-                                                        static_cast<std::size_t>(taken * inner));
-        samples.insert(samples.end(), from.begin(), from.end());
-      }
-      inputs[value.name()] =
-          Tensor({file->second.element(), value.type().shape}, samples).convertedTo(value.type().element);
-    }
-    return inputs;
   }
 
   /// An input of a matrix that is used several times counts once.
@@ -179,16 +90,12 @@ private:
     return kept;
   }
 
-  const Module& original_;
   const OpRegistry& registry_;
-  const BatchAxes& batch_;
   const CompileOptions& options_;
   Diagnostics& diags_;
+  ForwardOnData forward_;
   double alpha_ = 6;
-  std::unique_ptr<Module> module_;
-  std::vector<std::string> matrices_; ///< of each output
-  std::map<std::string, Tensor> parameters_;
-  std::map<std::string, pdcrt::NpyFile> files_;
+  std::vector<std::string> matrices_;                       ///< of each output
   std::map<std::string, std::vector<std::int64_t>> counts_; ///< minibatches in which each input was an outlier
 };
 

@@ -4,6 +4,7 @@
 #include "AdapterSavings.h"
 #include "BatchProbe.h"
 #include "Calibration.h"
+#include "CapacityChoice.h"
 #include "Checks.h"
 #include "Costs.h"
 #include "DeviceNeeds.h"
@@ -21,6 +22,7 @@
 #include "pdc/Import/Adapters.h"
 #include "pdc/Ops/AllOps.h"
 #include "pdc/Planner/Explain.h"
+#include "pdc/Transforms/Capacity.h"
 #include "pdc/Transforms/Pipeline.h"
 #include "pdcrt/MappedFile.h"
 
@@ -68,6 +70,7 @@ private:
   // From the file to the graph of a training step.
   Status importModel();
   Status readModel();
+  Status takeCapacities();
   Status addLosses();
   Status addAdapters();
   Status quantize();
@@ -211,11 +214,23 @@ Status Compilation::run(const std::vector<PipelineStep>& steps) {
 }
 
 Status Compilation::importModel() {
-  if (!readModel() || !run(afterImportSteps(options_.capacity)) || !addLosses() || !addAdapters()) return failure;
+  if (!readModel() || !run(afterImportSteps(options_.capacity.factor)) || !addLosses() || !addAdapters())
+    return failure;
   // All parameters are there.
   if (!takeInitialWeights(*module_, options_.initFrom, diags_)) return failure;
   if (!drawInitialWeights(*module_, {options_.init, options_.reset}, diags_)) return failure;
-  return quantize();
+  return takeCapacities() && quantize() ? Status(success) : failure;
+}
+
+/// --capacity=auto, once all values are stored or drawn.
+Status Compilation::takeCapacities() {
+  if (options_.capacity.data.empty()) return success;
+  const Expected<std::vector<std::int64_t>> chosen = chooseCapacities(*module_, ops_, batch_, options_, diags_);
+  PassContext passContext = context();
+  std::vector<LayerCapacity> layers;
+  if (!chosen || !setCapacity(passContext, *chosen, &layers) || !run({{"canonicalize", {}}})) return failure;
+  for (const LayerCapacity& layer : layers) diags_.remark({.file = options_.model}) << toText(layer);
+  return success;
 }
 
 /// --lora.

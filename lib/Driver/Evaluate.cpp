@@ -42,13 +42,17 @@ private:
     if (!module) return failure;
     module_ = std::move(*module);
     if (!takeInitialWeights(*module_, options_.model.initFrom, diags_)) return failure;
-    if (!runPipeline(afterImportSteps(options_.model.capacity), passes_, *module_, ops_, diags_, {})) return failure;
+    if (!runPipeline(afterImportSteps(options_.model.capacity.factor), passes_, *module_, ops_, diags_, {}))
+      return failure;
     if (!drawInitialWeights(*module_, {options_.model.init, options_.model.reset}, diags_)) return failure;
     std::vector<PipelineStep> steps;
     if (options_.gradients) {
       steps = lossSteps(options_.model.losses, false);
       for (PipelineStep& step : afterLossesSteps()) steps.push_back(std::move(step));
     }
+    if (!options_.model.capacity.data.empty())
+      return diags_.error({}).exit(ExitCode::usage).help("write --capacity=F")
+             << "--capacity=auto is for programs: an evaluation looks at no other data";
     if (!options_.model.calibrate.empty())
       return diags_.error({}).exit(ExitCode::usage).help("leave --calibrate out")
              << "--calibrate is for programs: an evaluation keeps no inputs in f32";

@@ -245,6 +245,34 @@ Status pdc::parseCalibrate(const std::string& text, CompileOptions& options, Dia
          << "--calibrate looks for inputs that weights of 8 bits keep in f32, and there are none";
 }
 
+Status pdc::parseCapacity(const std::string& text, CapacityOptions& capacity, Diagnostics& diags) {
+  const std::vector<std::string> parts = split(text, ',');
+  const auto number = [&](const std::string& what, const std::string& value, double& to, double least, double most) {
+    char* end = nullptr;
+    to = std::strtod(value.c_str(), &end);
+    if (!value.empty() && *end == '\0' && to >= least && to <= most) return Status(success);
+    return Status(
+        diags.error({}).exit(ExitCode::usage).help("write --capacity=1.25, or --capacity=auto,drop=0.01,data=DATA")
+        << "--capacity: " << what << " '" << value << "' is no number from " << least << " to " << most);
+  };
+  if (parts.empty() || parts[0] != "auto") return number("the factor", text, capacity.factor, 1e-6, 1e6);
+  for (std::size_t i = 1; i < parts.size(); ++i) {
+    const auto [key, value] = keyAndValue(parts[i]);
+    if (key == "drop") {
+      if (!number("drop", value, capacity.drop, 0, 1)) return failure;
+    } else if (key == "data") {
+      capacity.data = value;
+    } else if (key == "batches") {
+      if (!parseCount("--capacity, batches", value, capacity.batches, 1, diags)) return failure;
+    } else {
+      return unknownOption("--capacity", parts[i], "drop, data and batches are known", diags);
+    }
+  }
+  if (!capacity.data.empty()) return success;
+  return diags.error({}).exit(ExitCode::usage).help("write --capacity=auto,drop=0.01,data=DATA")
+         << "--capacity=auto looks at what the router does with data, and none is named";
+}
+
 Status pdc::parseBound(const std::vector<std::string>& texts, std::map<std::string, std::string>& bound,
                        Diagnostics& diags) {
   for (const std::string& text : texts) {

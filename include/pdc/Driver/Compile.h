@@ -15,6 +15,14 @@
 
 namespace pdc {
 
+/// --capacity: of experts.
+struct CapacityOptions {
+  double factor = 0;        ///< capacity factor; 0: that of the file
+  std::string data;         ///< instead: from what the router does with this data
+  double drop = 0;          ///< the share of the choices that may be dropped there
+  std::int64_t batches = 8; ///< of the data
+};
+
 /// What the flags of pdc say (docs and `pdc --help` explain them).
 struct CompileOptions {
   std::string model;   ///< the ONNX file
@@ -25,7 +33,7 @@ struct CompileOptions {
   ElementType precision = ElementType::f32; ///< of products; bf16 and f16 keep f32 master weights
 
   ImportOptions import;
-  double capacity = 0;                                    ///< capacity factor of experts; 0: that of the file
+  CapacityOptions capacity;
   std::vector<std::string> initFrom;                      ///< safetensors files with other starting weights
   std::optional<std::uint64_t> init;                      ///< seed of parameters that start without stored values
   std::string reset;                                      ///< names of parameters that do though they have some
@@ -80,6 +88,8 @@ Status parseLora(const std::string& text, std::vector<std::map<std::string, std:
 Status parseQuantize(const std::string& text, CompileOptions& options, Diagnostics& diags);
 /// "DATA,batches=8"
 Status parseCalibrate(const std::string& text, CompileOptions& options, Diagnostics& diags);
+/// "1.25" or "auto,drop=0.01,data=DATA,batches=8"
+Status parseCapacity(const std::string& text, CapacityOptions& capacity, Diagnostics& diags);
 /// "cosine,period=2000,warmup=100"
 Status parseLearningRateSchedule(const std::string& text, pdcrt::LearningRateSchedule& schedule, Diagnostics& diags);
 /// "REGEX:lr=0.1,weight_decay=0": appends to `groups`.

@@ -16,9 +16,7 @@ static Status runSetCapacity(PassContext& context) {
            << "factor='" << text << "' is no number above 0";
   std::vector<LayerCapacity> layers;
   if (!setCapacity(context, factor, &layers)) return failure;
-  for (const LayerCapacity& layer : layers)
-    context.diags.remark({.file = context.module.file}) << "experts of '" << layer.name << "' have " << layer.after
-                                                        << " slots each, " << layer.before << " in the file";
+  for (const LayerCapacity& layer : layers) context.diags.remark({.file = context.module.file}) << toText(layer);
   return success;
 }
 

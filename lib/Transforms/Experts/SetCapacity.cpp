@@ -16,31 +16,14 @@ namespace {
 
 constexpr const char* capacityAttribute = "capacity";
 
-/// An operation that puts rows into slots: X, the experts that are chosen, their slots.
-struct Dispatch {
-  Operation* operation = nullptr;
-  const Value *experts = nullptr, *slots = nullptr; ///< [tokens, choices], or with groups before them
-  SlotCount capacity;
-};
+SlotCount countOf(const SlotsOfExperts& slots, std::int64_t then) {
+  return {.now = slots.capacity, .then = then, .queue = slots.choices};
+}
 
-std::vector<Dispatch> dispatchesOf(const Graph& graph, double factor) {
-  std::vector<Dispatch> found;
-  for (const auto& operation : graph.operations()) {
-    const std::optional<std::size_t>& places = operation->def().split.places;
-    if (!places || !operation->attributes.has(capacityAttribute)) continue;
-    Dispatch dispatch{operation.get(), operation->operand(*places), operation->operand(*places + 1), {}};
-    const Shape& choices = dispatch.experts->type().shape;
-    const std::int64_t k = choices.back(), tokens = choices[choices.size() - 2],
-                       experts = operation->attributes.getInt("experts");
-    const double slots = factor * static_cast<double>(k * tokens) / static_cast<double>(experts);
-    // An expert never has more than all choices; rounding of the factor makes no further slot.
-    const double least = std::ceil(slots - 1e-9 * slots), most = static_cast<double>(k * tokens);
-    dispatch.capacity = {.now = operation->attributes.getInt(capacityAttribute),
-                         .then = static_cast<std::int64_t>(std::clamp(least, 1.0, most)),
-                         .queue = k * tokens};
-    found.push_back(dispatch);
-  }
-  return found;
+std::int64_t capacityOf(const SlotsOfExperts& slots, double factor) {
+  const double wanted = factor * static_cast<double>(slots.choices) / static_cast<double>(slots.count);
+  const double least = std::ceil(wanted - 1e-9 * wanted); // the factor's rounding makes no further slot
+  return static_cast<std::int64_t>(std::clamp(least, 1.0, static_cast<double>(slots.choices)));
 }
 
 /// Gives what lies between the slots and what fetches them their new size.
@@ -48,12 +31,12 @@ class Resizer {
 public:
   Resizer(PassContext& context, Graph& graph) : context_(context), graph_(graph) {}
 
-  Status resize(const Dispatch& dispatch) {
+  Status resize(const SlotsOfExperts& dispatch, std::int64_t capacity) {
     const Value& slots = *dispatch.operation->result();
     const int axis = slots.type().rank() - 2;
     const LoopTable loops(graph_);
     // Divided into parts of one slot, the axis is found in all that follows, whatever it is merged with.
-    const AxisClass along = classOf(loops, {{&slots, Form::split(axis, 1)}}, dispatch.capacity.now);
+    const AxisClass along = classOf(loops, {{&slots, Form::split(axis, 1)}}, dispatch.capacity);
     for (const Value* value : along.values)
       if (value->parameter() || graph_.isOutput(value)) return refuse(dispatch, *value, "is a parameter or a result");
     for (const Value* value : along.values)
@@ -63,7 +46,7 @@ public:
     for (const Value* value : along.values) {
       Type type = value->type();
       std::int64_t& size = type.shape[static_cast<std::size_t>(along.forms.at(value).axis)];
-      size = size / dispatch.capacity.now * dispatch.capacity.then;
+      size = size / dispatch.capacity * capacity;
       const_cast<Value*>(value)->setType(type); // of this graph
     }
     for (const auto& operation : graph_.operations())
@@ -83,11 +66,11 @@ private:
     return true;
   }
 
-  Status refuse(const Dispatch& dispatch, const Value& value, const std::string& what) {
+  Status refuse(const SlotsOfExperts& dispatch, const Value& value, const std::string& what) {
     return context_.diags.error({.file = {}, .node = "%" + value.name()})
                .exit(ExitCode::unsupported)
                .help("export the model with the capacity that it shall have")
-           << toString(value.type()) << ", with the " << dispatch.capacity.now << " slots of each expert, " << what;
+           << toString(value.type()) << ", with the " << dispatch.capacity << " slots of each expert, " << what;
   }
 
   /// The attributes that state shapes.
@@ -104,33 +87,66 @@ private:
 
 } // namespace
 
+std::vector<SlotsOfExperts> pdc::slotsOfExperts(const Graph& graph) {
+  std::vector<SlotsOfExperts> found;
+  for (const auto& operation : graph.operations()) {
+    const std::optional<std::size_t>& places = operation->def().split.places;
+    if (!places || !operation->attributes.has(capacityAttribute)) continue;
+    const Value* const experts = operation->operand(*places);
+    const Shape& choices = experts->type().shape;
+    found.push_back({.operation = operation.get(),
+                     .experts = experts,
+                     .slots = operation->operand(*places + 1),
+                     .count = operation->attributes.getInt("experts"),
+                     .capacity = operation->attributes.getInt(capacityAttribute),
+                     .choices = choices.back() * choices[choices.size() - 2]});
+  }
+  return found;
+}
+
+Status pdc::setCapacity(PassContext& context, const std::vector<std::int64_t>& capacities,
+                        std::vector<LayerCapacity>* layers) {
+  const Expected<Graph*> main = mainGraph(context);
+  if (!main) return failure;
+  const std::vector<SlotsOfExperts> dispatches = slotsOfExperts(**main);
+  std::unordered_map<const Value*, SlotCount> places;
+  for (std::size_t i = 0; i < dispatches.size(); ++i)
+    for (const Value* place : placesBehind(dispatches[i].slots)) {
+      const SlotCount count = countOf(dispatches[i], capacities[i]);
+      if (const auto [at, isNew] = places.emplace(place, count); !isNew && at->second != count)
+        return context.diags.error(dispatches[i].operation->location)
+                   .exit(ExitCode::unsupported)
+                   .help("export the model with the capacity that it shall have")
+               << "tokens have one place in layers with " << at->second.now << " and " << count.now
+               << " slots for each expert";
+    }
+  if (layers)
+    for (const LayerWithLoads& layer : layersWithLoads(context.module, **main))
+      for (std::size_t i = 0; i < dispatches.size(); ++i)
+        if (dispatches[i].operation == layer.operation)
+          layers->push_back({layer.name, dispatches[i].capacity, capacities[i]});
+  if (!takeOtherCapacity(context, **main, places)) return failure;
+  for (std::size_t i = 0; i < dispatches.size(); ++i) {
+    if (!Resizer(context, **main).resize(dispatches[i], capacities[i])) return failure;
+    dispatches[i].operation->attributes.set(capacityAttribute, capacities[i]);
+  }
+  return success;
+}
+
 Status pdc::setCapacity(PassContext& context, double factor, std::vector<LayerCapacity>* layers) {
   const Expected<Graph*> main = mainGraph(context);
   if (!main) return failure;
-  const std::vector<Dispatch> dispatches = dispatchesOf(**main, factor);
-  if (dispatches.empty())
+  std::vector<std::int64_t> capacities;
+  for (const SlotsOfExperts& slots : slotsOfExperts(**main)) capacities.push_back(capacityOf(slots, factor));
+  if (capacities.empty())
     return context.diags.error({.file = context.module.file})
                .exit(ExitCode::usage)
                .help("leave out the capacity, or see --emit=ir for what the layers have become")
            << "no layer deals out rows to experts by index";
-  std::unordered_map<const Value*, SlotCount> places;
-  for (const Dispatch& dispatch : dispatches)
-    for (const Value* place : placesBehind(dispatch.slots))
-      if (const auto [at, isNew] = places.emplace(place, dispatch.capacity); !isNew && at->second != dispatch.capacity)
-        return context.diags.error(dispatch.operation->location)
-                   .exit(ExitCode::unsupported)
-                   .help("export the model with the capacity that it shall have")
-               << "tokens have one place in layers with " << at->second.now << " and " << dispatch.capacity.now
-               << " slots for each expert";
-  if (layers)
-    for (const LayerWithLoads& layer : layersWithLoads(context.module, **main))
-      for (const Dispatch& dispatch : dispatches)
-        if (dispatch.operation == layer.operation)
-          layers->push_back({layer.name, dispatch.capacity.now, dispatch.capacity.then});
-  if (!takeOtherCapacity(context, **main, places)) return failure;
-  for (const Dispatch& dispatch : dispatches) {
-    if (!Resizer(context, **main).resize(dispatch)) return failure;
-    dispatch.operation->attributes.set(capacityAttribute, dispatch.capacity.then);
-  }
-  return success;
+  return setCapacity(context, capacities, layers);
+}
+
+std::string pdc::toText(const LayerCapacity& layer) {
+  return "experts of '" + layer.name + "' have " + std::to_string(layer.after) + " slots each, " +
+         std::to_string(layer.before) + " in the file";
 }
