@@ -79,7 +79,7 @@ private:
 
   Status divideStages();
   Status chooseSplit();
-  /// Of a split that was not asked for. Loads of experts are for those that divide them.
+  /// Takes a split that was not asked for. Loads of experts are for those that divide them.
   void takeSplit(const TeamSplit& split) {
     options_.split = split;
     options_.expertLoads = split.experts ? asked_.expertLoads : "";
@@ -369,7 +369,7 @@ OfferedSplit Compilation::offer(const TeamSplit& split, const Profile* whole) {
   return offer;
 }
 
-/// --split=auto. Where the model cannot be read, that is told when it is read again.
+/// --split=auto. A model that cannot be read is reported when it is read again.
 Status Compilation::chooseSplit() {
   if (!options_.choosesSplit || options_.emit == "ir" || options_.emit == "training-ir") return success;
   if (!options_.planFile.empty()) {

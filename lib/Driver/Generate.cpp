@@ -103,7 +103,7 @@ Expected<StagedPlan> pdc::stagePlan(PassContext& context, Plan plan, const Gener
   return staged;
 }
 
-/// Of trained parameters of which a member has a part, where it has terms of the gradients of the others.
+/// A member's bytes of the trained parameters that the team divides, where it has terms of the gradients of the others.
 static std::int64_t bytesOfDividedParameters(const Graph& graph) {
   std::int64_t bytes = 0;
   for (const Value* value : graph.parameterValues()) {

@@ -56,8 +56,8 @@ struct PlanStage {
   std::int64_t gradientBytes = 0; ///< one set of accumulators
   std::int64_t reducedBytes = 0;  ///< all-reduced: trained parameters, once each; 0 until code is generated
   std::int64_t teamBytes = 0;     ///< that a member sends to its team per minibatch; 0 until code is generated
-  /// Of the trained parameters, what the members of a team have parts of: their gradients are no terms of the team's
-  /// sum; 0 until code is generated.
+  /// Bytes of the trained parameters that members of a team divide: their gradients are no terms of the team's sum; 0
+  /// until code is generated.
   std::int64_t dividedBytes = 0;
   std::int64_t optimizerBytes = 0; ///< what the optimizer keeps in one replica: of its shard, where it has one
   std::int64_t savedBytes = 0;     ///< per minibatch in flight

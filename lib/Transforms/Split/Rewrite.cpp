@@ -106,9 +106,7 @@ std::size_t Rewriter::termsOf(const Operation& operation) const {
 /// Whether the first result is put together where it is made, because something is added to it there.
 bool Rewriter::addsToItsSum(const Operation& operation) const {
   const Division* division = divisionOf(operation);
-  const std::optional<Added>& added = loops_.of(operation).added;
-  return division && added && operation.operand(static_cast<std::size_t>(added->operand)) &&
-         formOfResult(loops_.of(operation), 0, *division) == Form::partial(Combine::sum);
+  return division && pdc::addsToItsSum(operation, loops_.of(operation), *division);
 }
 
 /// The form in which an operation reads operand i, if that is no term of its sum.

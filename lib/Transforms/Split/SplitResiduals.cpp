@@ -3,6 +3,7 @@
 #include "Split/Sums.h"
 
 #include <algorithm>
+#include <optional>
 #include <set>
 
 using namespace pdc;
@@ -16,11 +17,6 @@ static Form formIn(const Forms& forms, const Value* value) {
 static bool isTerm(const Graph& graph, const Value* value, const Forms& made) {
   return value && formIn(made, value) == Form::partial(Combine::sum) && value->users().size() == 1 &&
          !graph.isOutput(value);
-}
-
-bool pdc::addsToItsSum(const Operation& operation, const Loops& loops, const std::optional<Division>& division) {
-  return division && loops.added && operation.operand(static_cast<std::size_t>(loops.added->operand)) &&
-         formOfResult(loops, 0, *division) == Form::partial(Combine::sum);
 }
 
 bool pdc::goesOnWithTerms(const Graph& graph, const Operation& operation, const Forms& made) {
@@ -67,7 +63,7 @@ Form Placer::readAs(const Operation& user, std::size_t i) const {
   const std::optional<Division> division = divisionOf(user);
   if (!division) return goesOnWithTerms(graph_, user, made_) ? formIn(choice_.joined, user.result()) : Form{};
   const Loops& loops = loops_.of(user);
-  if (addsToItsSum(user, loops, division) && loops.added->operand == static_cast<int>(i) && loops.added->axis < 0)
+  if (addsToItsSum(user, loops, *division) && loops.added->operand == static_cast<int>(i) && loops.added->axis < 0)
     return formIn(choice_.joined, user.result());
   return formOfOperand(loops, i, *division);
 }
@@ -97,7 +93,8 @@ void Placer::place(const Operation& operation, std::size_t i, const Value& resul
   if (isTerm(graph_, &result, made_) && goesOnWithTerms(graph_, *result.users().front(), made_))
     return join(formIn(choice_.joined, result.users().front()->result()));
   const Form made = formIn(made_, &result), tokens = formIn(tokens_.forms, &result);
-  const bool isSum = i == 0 && addsToItsSum(operation, loops_.of(operation), divisionOf(operation));
+  const std::optional<Division> division = divisionOf(operation);
+  const bool isSum = i == 0 && division && addsToItsSum(operation, loops_.of(operation), *division);
   const bool mayBe = tokens.isSplit() && canSplit(result.type(), tokens, members_) && !graph_.isOutput(&result);
   if ((made.isWhole() && !isSum) || (made.isPartial() && made.combine != Combine::sum) || !mayBe) return;
   const std::size_t readers = groupsThatReadAllOf(result).size();

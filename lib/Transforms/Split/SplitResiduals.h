@@ -5,12 +5,7 @@
 
 #include "Split/ChooseClasses.h"
 
-#include <optional>
-
 namespace pdc {
-
-/// Whether result 0 is a sum to which a divided operation adds something: it is put together where it is made.
-bool addsToItsSum(const Operation& operation, const Loops& loops, const std::optional<Division>& division);
 
 /// Whether the operation adds terms of a sum that nothing else reads: it goes on with terms, and is not divided.
 bool goesOnWithTerms(const Graph& graph, const Operation& operation,

@@ -393,7 +393,7 @@ void TokenSplitter::make(const Operation& operation, const std::optional<Divisio
     else if (options_.weights && goesOnWithTerms(graph_, operation, made_))
       made_[result] = Form::partial(Combine::sum);
     // A sum is put together where something is added to it.
-    if (options_.weights && i == 0 && addsToItsSum(operation, loops, division)) {
+    if (options_.weights && i == 0 && division && addsToItsSum(operation, loops, *division)) {
       const auto tokens = tokens_.forms.find(result);
       made_[result] = tokens == tokens_.forms.end() ? Form{} : tokens->second;
     }

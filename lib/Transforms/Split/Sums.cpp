@@ -27,3 +27,8 @@ bool pdc::addsOperands(const Operation& operation) {
   return std::all_of(operation.operands().begin(), operation.operands().end(),
                      [&](const Value* operand) { return operand && operand->type() == operation.result()->type(); });
 }
+
+bool pdc::addsToItsSum(const Operation& operation, const Loops& loops, const Division& division) {
+  return loops.added && operation.operand(static_cast<std::size_t>(loops.added->operand)) &&
+         formOfResult(loops, 0, division) == Form::partial(Combine::sum);
+}
