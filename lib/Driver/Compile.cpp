@@ -348,15 +348,20 @@ OfferedSplit Compilation::offer(const TeamSplit& split, const Profile* whole) {
   const std::size_t said = diags_.all().size();
   takeSplit(split);
   const auto planned = [&]() -> Expected<Plan> {
-    const DeviceKind device; // any: only ratios of its times count
-    const Profile estimateOfWhole = analyticProfile(main(), device, options_.version);
     Expected<PlanRequest> request = planRequest(options_, training_, diags_);
-    if (!request || !checkTarget(options_, diags_) || !divideStages()) return failure;
+    if (!request || !checkTarget(options_, diags_)) return failure;
+    const DeviceKind device = request->machines.device;
+    const Profile estimateOfWhole = analyticProfile(main(), device, options_.version);
+    if (!divideStages()) return failure;
     PassContext passContext = context();
     if (whole)
       offer.profile = scaledProfile(*whole, estimateOfWhole, analyticProfile(main(), device, options_.version));
+    const std::size_t before = diags_.all().size();
     Expected<Costs> costs =
         costsOf(passContext, options_, training_, provenance_, *request, whole ? &offer.profile : nullptr);
+    std::copy_if(diags_.all().begin() + static_cast<std::ptrdiff_t>(before), diags_.all().end(),
+                 std::back_inserter(offer.warnings),
+                 [](const Diagnostic& each) { return each.severity == Severity::warning; });
     if (!costs) return failure;
     offer.profile = std::move(costs->profile);
     return planPipeline(costs->graph, request->machines, request->planner, diags_);
@@ -403,6 +408,7 @@ Status Compilation::chooseSplit() {
   if (const OfferedSplit* fastest = fastestOf(offers_)) {
     takeSplit(fastest->split);
     profile_ = fastest->profile;
+    for (const Diagnostic& warning : fastest->warnings) diags_.report(warning);
   }
   return success;
 }

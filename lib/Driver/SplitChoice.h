@@ -3,6 +3,7 @@
 
 #include "pdc/Analysis/Profile.h"
 #include "pdc/Driver/Compile.h"
+#include "pdc/Support/Diagnostics.h"
 
 #include <functional>
 #include <optional>
@@ -17,6 +18,7 @@ struct OfferedSplit {
   std::optional<Plan> plan; ///< over teams as devices; nothing: see `reason`
   Profile profile;
   std::string reason;
+  std::vector<Diagnostic> warnings; ///< of the profile: that costs are estimated, or a link is not measured
 };
 
 /// Plans with a split. Times of a divided graph are, with `whole`, those of scaledProfile; without, they are chosen as

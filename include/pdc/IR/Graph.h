@@ -199,7 +199,7 @@ struct GraphOutput {
 struct Team {
   std::int64_t members = 1;
   std::map<const Parameter*, Form> parts; ///< of parameters of which a member has a part; the others are whole
-  /// Of those whose elements lie in another order along the divided axis (pdcrt::Part::order), in graphs of members.
+  /// Orders of elements along the divided axis, of parameters that do not keep the file's (pdcrt::Part::order).
   std::map<const Parameter*, std::vector<std::int32_t>> orders = {};
   bool sums = false; ///< members have terms of the gradients of whole parameters: an update adds them over the team
 

@@ -26,10 +26,9 @@ void pdc::registerExpertPasses(PassRegistry& registry) {
        .summary = "Gives experts another capacity",
        .description =
            "An expert of a layer whose rows are dealt out by index gets ⌈factor · choices · tokens / experts⌉ slots. "
-           "What "
-           "is "
-           "computed of the places of tokens becomes the same formula with the other capacity, so that the same rule "
-           "drops tokens; a formula is known by its values at all places. An operation that computes something else of "
+           "What is computed of the places of tokens becomes the same formula with the other capacity, so that the "
+           "same rule drops tokens; a formula is known by its values at all places. An operation that computes "
+           "something else of "
            "them is refused. Runs behind `raise`.",
        .options = {{"factor", "the capacity factor: 1 is room for an equal share of the choices"}},
        .run = runSetCapacity});
