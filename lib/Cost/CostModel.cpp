@@ -33,6 +33,7 @@ static void describeStages(const CostGraph& graph, const Partition& partition, c
     if (withNames)
       for (std::int64_t v : stage.nodes) stage.nodeNames.push_back(graph.nodes[v].name);
     stage.replicas = from.replicas;
+    stage.split = graph.in(partition.stages[s].split).split;
     stage.sharding = from.sharding;
     stage.shardDegree = from.shardDegree;
     stage.recompute = partition.stages[s].recompute;
@@ -55,8 +56,11 @@ static void describeStages(const CostGraph& graph, const Partition& partition, c
     stage.handoverBytes = from.bytes.handover;
     for (int q = 0; q < from.replicas; ++q) {
       std::size_t rank = from.firstRank + static_cast<std::size_t>(q);
-      if (rank == plan.ranks.size())
-        plan.ranks.push_back({.rank = static_cast<int>(rank), .devices = {pipeline.leaves[rank]}, .hosts = {}});
+      if (rank == plan.ranks.size()) {
+        plan.ranks.push_back({.rank = static_cast<int>(rank), .devices = {}, .hosts = {}});
+        for (int member = 0; member < from.team; ++member)
+          plan.ranks[rank].devices.push_back(pipeline.leaves[rank] + member);
+      }
       plan.ranks[rank].hosts.push_back({static_cast<int>(s), q});
     }
   }
@@ -295,6 +299,7 @@ PlanCost CostModel::costOf(const Partition& partition) const {
   const Parts& p = *parts_;
   std::vector<int> stageOf;
   Pipeline pipeline = pipelineOf(p.graph, p.machine, p.options, partition, stageOf);
+  if (!pipeline.isPlaced || !bordersAreClean(p.graph, partition, stageOf)) return {};
   return costUnderPolicy(pipeline, p.machine, p.options,
                          [&] { return describePartition(p.graph, p.cluster, p.options, partition, false); });
 }
@@ -306,7 +311,8 @@ bool pdc::isBetter(const PlanCost& a, const Partition& partitionA, const PlanCos
   if (a.peakMemoryBytes != b.peakMemoryBytes) return a.peakMemoryBytes < b.peakMemoryBytes;
   if (a.bytesMoved != b.bytesMoved) return a.bytesMoved < b.bytesMoved;
   auto devices = [](const Partition& p) {
-    return std::accumulate(p.stages.begin(), p.stages.end(), 0, [](int sum, auto& s) { return sum + s.replicas; });
+    return std::accumulate(p.stages.begin(), p.stages.end(), 0,
+                           [](int sum, auto& s) { return sum + s.replicas * s.team; });
   };
   if (devices(partitionA) != devices(partitionB)) return devices(partitionA) < devices(partitionB);
   auto earlier = [&](auto key) {
@@ -325,5 +331,5 @@ bool pdc::isBetter(const PlanCost& a, const Partition& partitionA, const PlanCos
   if (decided) return less;
   less = isEarlier([](const PartitionStage& s) { return s.nodes; }, decided);
   if (decided) return less;
-  return earlier([](const PartitionStage& s) { return std::tuple(s.replicas, s.recompute, s.ofClass); });
+  return earlier([](const PartitionStage& s) { return std::tuple(s.replicas, s.recompute, s.ofClass, s.split); });
 }

@@ -25,9 +25,15 @@ void pdc::describeCrossings(const CostGraph& graph, Plan& plan) {
   const auto stageAt = [&](std::int64_t node) { return stageOf[static_cast<std::size_t>(node)]; };
   std::vector<PlanGradient> gradients;
   bool alongStages = true; // from each that has a part of a gradient to the one before that has
+  const auto graphOf = [&](int stage) -> const CostGraph& {
+    const TeamSplit& split = plan.stages[static_cast<std::size_t>(stage)].split;
+    int number = graph.splits() - 1;
+    while (number > 0 && graph.in(number).split != split) --number;
+    return graph.in(number);
+  };
   for (std::size_t i = 0; i < graph.tensors.size(); ++i) {
-    const CostTensor& tensor = graph.tensors[i];
-    int from = stageAt(tensor.from);
+    const int from = stageAt(graph.tensors[i].from);
+    const CostTensor& tensor = graphOf(from).tensors[i];
     const std::string name = nameOfTensor(graph, i);
     const std::map<int, int> giving = stagesOf(tensor.gradientUsers(), stageOf);
     for (auto [to, users] : stagesOf(tensor.to, stageOf))
@@ -47,7 +53,9 @@ void pdc::describeCrossings(const CostGraph& graph, Plan& plan) {
   for (const CostSharedParameter& parameter : graph.sharedParameters) {
     std::map<int, int> users = stagesOf(parameter.nodes, stageOf);
     if (users.size() < 2) continue;
-    PlanSharedParameter shared{parameter.name, parameter.bytes, {}, {}};
+    const auto number = static_cast<std::size_t>(&parameter - graph.sharedParameters.data());
+    const std::int64_t bytes = graphOf(users.begin()->first).sharedParameters[number].bytes;
+    PlanSharedParameter shared{parameter.name, bytes, {}, {}};
     for (auto [user, uses] : users) {
       shared.stages.push_back(user);
       shared.uses.push_back(uses);

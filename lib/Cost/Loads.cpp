@@ -83,11 +83,12 @@ double pdc::allReduceMsOf(const Pipeline& pipeline, int s, const Machine& machin
     std::vector<AllReduceUse> uses = allReduceUses(runs, stage.replicas, machine.exchangesDirectly());
     std::sort(uses.begin(), uses.end(),
               [](const AllReduceUse& a, const AllReduceUse& b) { return a.component < b.component; });
+    const double teamBytes = level > 0 ? bytes * stage.team : bytes; // links of a machine carry those of all members
     for (std::size_t i = 0; i < uses.size();) {
       double up = 0, down = 0;
       std::int64_t component = uses[i].component;
       for (; i < uses.size() && uses[i].component == component; ++i) up += uses[i].up, down += uses[i].down;
-      slowest = std::max(slowest, std::max(up, down) * bytes / machine.bytesPerMs(level));
+      slowest = std::max(slowest, std::max(up, down) * teamBytes / machine.bytesPerMs(level));
     }
   }
   return slowest + 2 * (stage.replicas - 1) * latency;
@@ -161,7 +162,7 @@ private:
       deviceOut_[s] += 2 * (r - 1) / r * bytes;
       deviceIn_[s] += 2 * (r - 1) / r * bytes;
       const bool hasGroups = stage.isInShards() && stage.owners() < stage.replicas;
-      const double unit = hasGroups ? static_cast<double>(stage.bytes.parameters) / r : bytes;
+      const double unit = stage.team * (hasGroups ? static_cast<double>(stage.bytes.parameters) / r : bytes);
       for (int level = 1; level < machine_.levels(); ++level)
         for (const AllReduceUse& use :
              hasGroups ? shardUses(pipeline_, static_cast<int>(s), machine_, level)
@@ -170,7 +171,9 @@ private:
           down_[level][use.component] += use.down * unit;
         }
       // One update per R minibatches.
-      loads_.bytesMoved += std::floor(sums * 2 * (r - 1) * static_cast<double>(stage.bytes.parameters) / r);
+      loads_.bytesMoved +=
+          stage.team *
+          static_cast<std::int64_t>(std::floor(sums * 2 * (r - 1) * static_cast<double>(stage.bytes.parameters) / r));
     }
   }
 
@@ -178,18 +181,19 @@ private:
   void addEdge(const PipelineEdge& edge) {
     const PipelineStage &from = pipeline_.stages[edge.from], &to = pipeline_.stages[edge.to];
     auto out = static_cast<double>(edge.forwardBytes), back = static_cast<double>(edge.backwardBytes);
-    loads_.bytesMoved += edge.forwardBytes + edge.backwardBytes;
-    deviceOut_[edge.from] += out / from.replicas;
+    loads_.bytesMoved += edge.forwardBytes * to.team + edge.backwardBytes * from.team;
+    const double sent = out * mostReceivers(from.team, to.team), returned = back * mostReceivers(to.team, from.team);
+    deviceOut_[edge.from] += sent / from.replicas;
     deviceIn_[edge.from] += back / from.replicas;
-    deviceOut_[edge.to] += back / to.replicas;
+    deviceOut_[edge.to] += returned / to.replicas;
     deviceIn_[edge.to] += out / to.replicas;
     double forwardMs = 0, backwardMs = 0, apart = 1; // the share of the minibatches whose leaves do not meet below
     for (int level = 0; level < machine_.levels(); ++level) {
-      double further = level + 1 < machine_.levels() ? crossing(edge, level + 1, out, back) : 0;
+      double further = level + 1 < machine_.levels() ? crossing(edge, level + 1, out * to.team, back * from.team) : 0;
       double here = apart - further;
       if (here > 0) {
-        forwardMs += here * machine_.transferMs(level, out);
-        backwardMs += here * machine_.transferMs(level, back);
+        forwardMs += here * machine_.transferMs(level, sent, out * to.team);
+        backwardMs += here * machine_.transferMs(level, returned, back * from.team);
       }
       apart = further;
     }
@@ -197,7 +201,7 @@ private:
     loads_.backwardMs.push_back(edge.backward ? backwardMs : 0);
   }
 
-  /// Adds the edge's bytes to the links of a level and returns the share of minibatches that cross it.
+  /// Adds the edge's bytes, of all members, to the links of a level and returns the share of minibatches that cross it.
   double crossing(const PipelineEdge& edge, int level, double out, double back) {
     std::int64_t Rs = pipeline_.stages[edge.from].replicas, Rt = pipeline_.stages[edge.to].replicas;
     std::int64_t g = std::gcd(Rs, Rt), inside = 0;
@@ -224,14 +228,17 @@ private:
   void addShared(const SharedUse& use) {
     std::int64_t Ro = pipeline_.stages[use.owner].replicas, Rt = pipeline_.stages[use.user].replicas;
     double times = 1 / static_cast<double>(std::max(Ro, Rt)); // per minibatch, of one replica of the user
+    const int owners = pipeline_.stages[use.owner].team, users = pipeline_.stages[use.user].team;
     auto version = static_cast<double>(use.bytes), gradients = version * use.uses;
     // Replica 0 of the owner has the most partners.
     double partners = static_cast<double>((Rt + Ro - 1) / Ro);
-    deviceOut_[use.owner] += partners * times * version;
+    deviceOut_[use.owner] += partners * times * version * mostReceivers(owners, users);
     deviceIn_[use.owner] += partners * times * gradients;
-    deviceOut_[use.user] += times * gradients;
+    deviceOut_[use.user] += times * gradients * mostReceivers(users, owners);
     deviceIn_[use.user] += times * version;
-    loads_.bytesMoved += use.bytes * (1 + use.uses) * Rt / std::max(Ro, Rt);
+    loads_.bytesMoved += use.bytes * (users + owners * use.uses) * Rt / std::max(Ro, Rt);
+    version *= users;
+    gradients *= owners;
     for (int level = 1; level < machine_.levels(); ++level)
       for (std::int64_t q = 0; q < Rt; ++q) {
         std::int64_t a = component(use.owner, q % Ro, level), b = component(use.user, q, level);
@@ -261,21 +268,23 @@ private:
         if (!(forward ? edge.forward : edge.backward)) continue;
         auto bytes = static_cast<double>(forward ? edge.forwardBytes : edge.backwardBytes);
         int sender = forward ? edge.from : edge.to, receiver = forward ? edge.to : edge.from;
-        if (machine_.transferMs(machine_.levels() - 1, bytes) / std::min(Rs, Rt) <= loads_.largest.ms) continue;
-        offer({ResourceKind::lane, busiestLane(edge.from, edge.to, bytes), sender, receiver});
-        offer({ResourceKind::lane, busiestLane(edge.to, edge.from, bytes), sender, receiver});
+        const int senders = pipeline_.stages[sender].team, receivers = pipeline_.stages[receiver].team;
+        const double sent = bytes * mostReceivers(senders, receivers), ofAll = bytes * receivers;
+        if (machine_.transferMs(machine_.levels() - 1, sent, ofAll) / std::min(Rs, Rt) <= loads_.largest.ms) continue;
+        offer({ResourceKind::lane, busiestLane(edge.from, edge.to, sent, ofAll), sender, receiver});
+        offer({ResourceKind::lane, busiestLane(edge.to, edge.from, sent, ofAll), sender, receiver});
       }
     }
   }
 
   /// The largest over the replicas of `stage` of Σ over their partners of one transfer, per minibatch.
-  double busiestLane(int stage, int other, double bytes) const {
+  double busiestLane(int stage, int other, double sent, double ofAll) const {
     std::int64_t R = pipeline_.stages[stage].replicas, Rt = pipeline_.stages[other].replicas, g = std::gcd(R, Rt);
     double busiest = 0;
     for (std::int64_t p = 0; p < R; ++p) {
       double ms = 0;
       for (std::int64_t q = p % g; q < Rt; q += g)
-        ms += machine_.transferMs(machine_.meet(leaf(stage, p), leaf(other, q)), bytes);
+        ms += machine_.transferMs(machine_.meet(leaf(stage, p), leaf(other, q)), sent, ofAll);
       busiest = std::max(busiest, ms);
       if (machine_.levels() == 1) break;
     }
@@ -290,7 +299,7 @@ private:
       for (std::int64_t q = 0; q < stage.replicas; ++q) {
         auto at = static_cast<std::size_t>(machine_.machineOf(leaf(static_cast<int>(s), q)));
         if (busy.size() <= at) busy.resize(at + 1, 0);
-        busy[at] += (stage.computeMs() + stage.updateMs) / stage.replicas;
+        busy[at] += stage.team * (stage.computeMs() + stage.updateMs) / stage.replicas;
       }
     }
     for (std::size_t m = 0; m < busy.size(); ++m) {

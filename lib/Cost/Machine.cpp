@@ -31,14 +31,18 @@ std::int64_t pdc::memoryLimit(const Cluster& cluster) {
 }
 
 Machine::Machine(const Cluster& cluster, const PlannerOptions& options) : classes_(deviceClasses(cluster, options)) {
-  double slowest = std::numeric_limits<double>::infinity(), latency = 0;
+  constexpr double unlimited = std::numeric_limits<double>::infinity();
+  double slowest = unlimited, outside = unlimited, latency = 0;
   for (const ClusterLevel& level : cluster.levels) {
     inside_.push_back(leaves_);
     leaves_ *= level.count;
-    double bandwidth =
-        level.bandwidthBytesPerS > 0 ? level.bandwidthBytesPerS / 1e3 : std::numeric_limits<double>::infinity();
+    double bandwidth = level.bandwidthBytesPerS > 0 ? level.bandwidthBytesPerS / 1e3 : unlimited;
     bytesPerMs_.push_back(bandwidth);
     routeBytesPerMs_.push_back(slowest = std::min(slowest, bandwidth));
+    if (outsideBytesPerMs_.empty())
+      outsideBytesPerMs_.push_back(unlimited);
+    else
+      outsideBytesPerMs_.push_back(outside = std::min(outside, bandwidth));
     routeLatencyMs_.push_back(latency = std::max(latency, 1e3 * level.latencyS));
   }
   machineSize_ = cluster.levels.empty() ? 1 : cluster.levels[0].count;

@@ -81,10 +81,12 @@ static void addCoreTimes(Pipeline& pipeline, const Machine& machine) {
   for (const PipelineEdge& edge : pipeline.edges) {
     PipelineStage &from = pipeline.stages[edge.from], &to = pipeline.stages[edge.to];
     if (from.firstRank == to.firstRank) continue;
-    for (PipelineStage* end : {&from, &to}) {
-      end->forwardMs += machine.coreMs(static_cast<double>(edge.forwardBytes));
-      end->inputGradientMs += machine.coreMs(static_cast<double>(edge.backwardBytes));
-    }
+    const double valueMs = machine.coreMs(static_cast<double>(edge.forwardBytes)),
+                 gradientMs = machine.coreMs(static_cast<double>(edge.backwardBytes));
+    from.forwardMs += valueMs * mostReceivers(from.team, to.team);
+    to.forwardMs += valueMs;
+    from.inputGradientMs += gradientMs;
+    to.inputGradientMs += gradientMs * mostReceivers(to.team, from.team);
   }
   for (std::size_t s = 0; s < pipeline.stages.size(); ++s) {
     PipelineStage& stage = pipeline.stages[s];
@@ -96,6 +98,7 @@ static void addCoreTimes(Pipeline& pipeline, const Machine& machine) {
 static PipelineStage sumOf(const CostGraph& graph, const PlannerOptions& options, const PartitionStage& part) {
   PipelineStage stage;
   stage.replicas = part.replicas;
+  stage.team = part.team;
   stage.sharding = options.sharding(part.replicas);
   if (stage.isSharded() && options.owners(part.replicas) < part.replicas) stage.shardDegree = options.shardDegree;
   std::int64_t scratch = 0, workspace = 0;
@@ -122,6 +125,18 @@ static PipelineStage sumOf(const CostGraph& graph, const PlannerOptions& options
     stage.backwardTeamMs += stage.forwardTeamMs;
   }
   return stage;
+}
+
+/// The next so many neighbouring leaves of one machine among `leaves`, of which `taken` are taken; -1: there are none.
+static std::int64_t takeTeam(const Machine& machine, const std::vector<std::int64_t>& leaves, std::size_t& taken,
+                             int team) {
+  for (const auto members = static_cast<std::size_t>(team); taken + members <= leaves.size(); ++taken) {
+    const std::int64_t first = leaves[taken], last = leaves[taken + members - 1];
+    if (last - first + 1 != team || machine.machineOf(first) != machine.machineOf(last)) continue;
+    taken += members;
+    return first;
+  }
+  return -1;
 }
 
 /// Stages in turn on equal devices; those of one rank have the same leaves. Returns the speed of each stage.
@@ -154,7 +169,11 @@ static std::vector<double> place(Pipeline& pipeline, const Machine& machine, con
       bool first = speed == 0;
       speed = first ? classes[c].speed : std::min(speed, classes[c].speed);
       stage.limitBytes = first ? classes[c].memoryBytes : std::min(stage.limitBytes, classes[c].memoryBytes);
-      for (int i = 0; i < count; ++i) pipeline.leaves.push_back(classes[c].leaves[taken[c]++]);
+      for (int i = 0; i < count; ++i) {
+        const std::int64_t leaf = takeTeam(machine, classes[c].leaves, taken[c], part.team);
+        pipeline.isPlaced = pipeline.isPlaced && leaf >= 0;
+        pipeline.leaves.push_back(std::max<std::int64_t>(leaf, 0));
+      }
     }
     speeds.push_back(speed);
   }
@@ -170,14 +189,18 @@ Pipeline pdc::pipelineOf(const CostGraph& graph, const Machine& machine, const P
   stageOf.assign(graph.nodes.size(), -1);
   pipeline.stages.reserve(partition.stages.size());
   for (std::size_t s = 0; s < partition.stages.size(); ++s) {
-    pipeline.stages.push_back(sumOf(graph, options, partition.stages[s]));
+    pipeline.stages.push_back(sumOf(graph.in(partition.stages[s].split), options, partition.stages[s]));
     for (std::int64_t v : partition.stages[s].nodes) stageOf[v] = static_cast<int>(s);
   }
   const std::vector<double> speeds =
       options.schedule->stagesPerRank > 1 ? placeInTurn(pipeline, machine) : place(pipeline, machine, partition);
+  const auto graphOf = [&](int stage) -> const CostGraph& {
+    return graph.in(partition.stages[static_cast<std::size_t>(stage)].split);
+  };
   std::vector<int> users;
-  for (const CostTensor& tensor : graph.tensors) {
-    int from = stageOf[tensor.from];
+  for (std::size_t t = 0; t < graph.tensors.size(); ++t) {
+    const int from = stageOf[graph.tensors[t].from];
+    const CostTensor& tensor = graphOf(from).tensors[t];
     otherStages(tensor.to, stageOf, from, users);
     addValue(pipeline, from, users, tensor.bytes);
     if (!users.empty())
@@ -187,12 +210,13 @@ Pipeline pdc::pipelineOf(const CostGraph& graph, const Machine& machine, const P
             pipeline.edges.push_back({earlier, later, 0, tensor.bytes, false, true});
           });
   }
-  for (const CostSharedParameter& parameter : graph.sharedParameters) {
+  for (std::size_t p = 0; p < graph.sharedParameters.size(); ++p) {
     users.clear();
-    for (std::int64_t node : parameter.nodes) users.push_back(stageOf[node]);
+    for (std::int64_t node : graph.sharedParameters[p].nodes) users.push_back(stageOf[node]);
     if (users.empty()) continue;
     std::sort(users.begin(), users.end());
-    int owner = users.front();
+    const int owner = users.front();
+    const CostSharedParameter& parameter = graphOf(owner).sharedParameters[p];
     pipeline.stages[owner].bytes.parameters += parameter.bytes;
     pipeline.stages[owner].bytes.gradients += parameter.bytes * static_cast<std::int64_t>(users.size());
     for (std::size_t i = 0; i < users.size();) {
@@ -207,10 +231,10 @@ Pipeline pdc::pipelineOf(const CostGraph& graph, const Machine& machine, const P
       i = end;
     }
   }
-  for (const CostFrozenParameter& parameter : graph.frozenParameters) {
+  for (std::size_t p = 0; p < graph.frozenParameters.size(); ++p) {
     std::set<int> stages;
-    for (std::int64_t node : parameter.nodes) stages.insert(stageOf[node]);
-    for (int s : stages) pipeline.stages[s].bytes.frozen += parameter.bytes;
+    for (std::int64_t node : graph.frozenParameters[p].nodes) stages.insert(stageOf[node]);
+    for (int s : stages) pipeline.stages[s].bytes.frozen += graphOf(s).frozenParameters[p].bytes;
   }
   addCoreTimes(pipeline, machine);
   for (std::size_t s = 0; s < pipeline.stages.size(); ++s) {
@@ -219,12 +243,15 @@ Pipeline pdc::pipelineOf(const CostGraph& graph, const Machine& machine, const P
                        &stage.allReduceCoreMs, &stage.forwardTeamMs, &stage.backwardTeamMs})
       *ms /= speeds[s];
   }
-  std::optional<StageBuckets> buckets; // few plans have such a stage
+  std::vector<std::optional<StageBuckets>> buckets(static_cast<std::size_t>(graph.splits())); // few plans have such
+                                                                                              // a stage
   for (std::size_t s = 0; s < pipeline.stages.size(); ++s) {
     PipelineStage& stage = pipeline.stages[s];
     if (stage.replicas < 2 || isDelayed(pipeline, stage)) continue;
-    if (!buckets) buckets.emplace(graph, options);
-    stage.buckets = buckets->of(partition.stages[s], static_cast<int>(s), stageOf);
+    const int split = partition.stages[s].split;
+    std::optional<StageBuckets>& ofSplit = buckets[static_cast<std::size_t>(split)];
+    if (!ofSplit) ofSplit.emplace(graph.in(split), options);
+    stage.buckets = ofSplit->of(partition.stages[s], static_cast<int>(s), stageOf);
   }
   finish(pipeline, machine);
   return pipeline;
@@ -238,6 +265,7 @@ Pipeline pdc::pipelineOf(const Plan& plan, const Machine& machine, const Planner
   for (const PlanStage& from : plan.stages) {
     PipelineStage stage;
     stage.replicas = from.replicas;
+    stage.team = from.split.members;
     stage.sharding = from.sharding;
     stage.shardDegree = from.shardDegree;
     stage.forwardMs = from.forwardMs;

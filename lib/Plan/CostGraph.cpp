@@ -9,7 +9,17 @@
 using namespace pdc;
 using nlohmann::ordered_json;
 
-std::string pdc::toJson(const CostGraph& graph) {
+static ordered_json parametersOf(const CostGraph& graph, ordered_json object) {
+  for (const CostSharedParameter& shared : graph.sharedParameters) {
+    object["shared_parameters"].push_back({{"name", shared.name}, {"nodes", shared.nodes}, {"bytes", shared.bytes}});
+    if (shared.isPart) object["shared_parameters"].back()["part"] = true;
+  }
+  for (const CostFrozenParameter& frozen : graph.frozenParameters)
+    object["frozen_parameters"].push_back({{"name", frozen.name}, {"nodes", frozen.nodes}, {"bytes", frozen.bytes}});
+  return object;
+}
+
+static ordered_json jsonOf(const CostGraph& graph) {
   ordered_json nodes = ordered_json::array(), tensors = ordered_json::array();
   for (const CostNode& node : graph.nodes) {
     ordered_json object = {{"name", node.name},
@@ -40,17 +50,44 @@ std::string pdc::toJson(const CostGraph& graph) {
     if (tensor.codec)
       object["codec"] = {
           {"bytes", tensor.codec->bytes}, {"encode_ms", tensor.codec->encodeMs}, {"decode_ms", tensor.codec->decodeMs}};
+    if (tensor.isPart) object["part"] = true;
     tensors.push_back(std::move(object));
   }
-  ordered_json object = {{"model", graph.model},
-                         {"cost_source", graph.costSource},
-                         {"nodes", std::move(nodes)},
-                         {"tensors", std::move(tensors)}};
-  for (const CostSharedParameter& shared : graph.sharedParameters)
-    object["shared_parameters"].push_back({{"name", shared.name}, {"nodes", shared.nodes}, {"bytes", shared.bytes}});
-  for (const CostFrozenParameter& frozen : graph.frozenParameters)
-    object["frozen_parameters"].push_back({{"name", frozen.name}, {"nodes", frozen.nodes}, {"bytes", frozen.bytes}});
-  return pretty(object);
+  ordered_json object = {{"model", graph.model}, {"cost_source", graph.costSource}};
+  if (!graph.split.isNone()) object["split"] = toText(graph.split);
+  object["nodes"] = std::move(nodes);
+  object["tensors"] = std::move(tensors);
+  object = parametersOf(graph, std::move(object));
+  for (const CostGraph& divided : graph.divided) object["divided"].push_back(jsonOf(divided));
+  return object;
+}
+
+std::string pdc::toJson(const CostGraph& graph) {
+  return pretty(jsonOf(graph));
+}
+
+std::string pdc::differenceOf(const CostGraph& graph, const CostGraph& divided) {
+  const auto count = [](const auto& a, const auto& b, const std::string& what) {
+    return std::to_string(a.size()) + " " + what + " and " + std::to_string(b.size());
+  };
+  if (graph.nodes.size() != divided.nodes.size()) return count(graph.nodes, divided.nodes, "nodes");
+  for (std::size_t v = 0; v < graph.nodes.size(); ++v)
+    if (graph.nodes[v].colour != divided.nodes[v].colour) return "two colours of node " + std::to_string(v);
+  if (graph.tensors.size() != divided.tensors.size()) return count(graph.tensors, divided.tensors, "tensors");
+  for (std::size_t t = 0; t < graph.tensors.size(); ++t) {
+    const CostTensor &a = graph.tensors[t], &b = divided.tensors[t];
+    if (a.name != b.name || a.from != b.from || a.to != b.to || a.hasGradient != b.hasGradient ||
+        a.gradientFrom != b.gradientFrom)
+      return "tensor " + std::to_string(t) + ", '" + a.name + "' and '" + b.name + "'";
+  }
+  const auto differs = [&](const auto& own, const auto& others) -> std::string {
+    if (own.size() != others.size()) return count(own, others, "shared parameters");
+    for (std::size_t p = 0; p < own.size(); ++p)
+      if (own[p].nodes != others[p].nodes) return "the users of parameter '" + own[p].name + "'";
+    return {};
+  };
+  if (std::string what = differs(graph.sharedParameters, divided.sharedParameters); !what.empty()) return what;
+  return differs(graph.frozenParameters, divided.frozenParameters);
 }
 
 static CostNode readNode(const JsonNode& json) {
@@ -78,7 +115,7 @@ static CostNode readNode(const JsonNode& json) {
 }
 
 static CostTensor readTensor(const JsonNode& json, std::int64_t nodes) {
-  json.allow({"name", "from", "to", "bytes", "has_gradient", "gradient_from", "codec"});
+  json.allow({"name", "from", "to", "bytes", "has_gradient", "gradient_from", "codec", "part"});
   CostTensor tensor;
   tensor.name = optionalText(json, "name");
   tensor.from = json["from"].integer(0, nodes - 1);
@@ -93,6 +130,7 @@ static CostTensor readTensor(const JsonNode& json, std::int64_t nodes) {
   }
   tensor.bytes = json["bytes"].bytes();
   if (std::optional<JsonNode> gradient = json.find("has_gradient")) tensor.hasGradient = gradient->boolean();
+  if (std::optional<JsonNode> part = json.find("part")) tensor.isPart = part->boolean();
   if (std::optional<JsonNode> users = json.find("gradient_from"))
     for (const JsonNode& element : users->elements()) {
       std::int64_t user = element.integer(0, nodes - 1);
@@ -114,8 +152,10 @@ static CostTensor readTensor(const JsonNode& json, std::int64_t nodes) {
 /// A CostSharedParameter or CostFrozenParameter.
 template <class Parameter>
 static Parameter readParameter(const JsonNode& json, std::int64_t nodes) {
-  json.allow({"name", "nodes", "bytes"});
+  json.allow({"name", "nodes", "bytes", "part"});
   Parameter shared;
+  if constexpr (std::is_same_v<Parameter, CostSharedParameter>)
+    if (std::optional<JsonNode> part = json.find("part")) shared.isPart = part->boolean();
   shared.name = json["name"].text();
   JsonNode users = json["nodes"];
   for (const JsonNode& element : users.elements()) {
@@ -151,27 +191,52 @@ static void refuseHugeSums(const CostGraph& graph, const JsonNode& nodes) {
   refuseOverflow(bytes, ms, nodes);
 }
 
+/// Reads on while nothing is wrong with `document`.
+static CostGraph readGraph(const JsonDocument& document, const JsonNode& root, const std::string& file) {
+  CostGraph graph;
+  graph.model = optionalText(root, "model");
+  graph.costSource = optionalText(root, "cost_source", file);
+  if (std::optional<JsonNode> split = root.find("split")) {
+    const std::optional<TeamSplit> read = teamSplitFromText(split->text());
+    if (!read && document.ok())
+      split->error() << "expected none, tp:N, tps:N, sp:N or ep:N, got '" << split->text() << "'";
+    graph.split = read.value_or(TeamSplit());
+  }
+  JsonNode nodes = root["nodes"];
+  for (const JsonNode& element : nodes.elements()) graph.nodes.push_back(readNode(element));
+  if (document.ok() && graph.nodes.empty()) nodes.error() << "expected at least one node";
+  const auto count = static_cast<std::int64_t>(graph.nodes.size());
+  for (const JsonNode& element : root["tensors"].elements())
+    if (document.ok()) graph.tensors.push_back(readTensor(element, count));
+  if (std::optional<JsonNode> shared = root.find("shared_parameters"))
+    for (const JsonNode& element : shared->elements())
+      if (document.ok()) graph.sharedParameters.push_back(readParameter<CostSharedParameter>(element, count));
+  if (std::optional<JsonNode> frozen = root.find("frozen_parameters"))
+    for (const JsonNode& element : frozen->elements())
+      if (document.ok()) graph.frozenParameters.push_back(readParameter<CostFrozenParameter>(element, count));
+  if (document.ok()) refuseHugeSums(graph, nodes);
+  return graph;
+}
+
 Expected<CostGraph> pdc::costGraphFromJson(const std::string& text, const std::string& file, Diagnostics& diags) {
   Expected<JsonDocument> document = JsonDocument::parse(text, file, diags);
   if (!document) return failure;
   JsonNode root = document->root();
-  root.allow({"model", "cost_source", "nodes", "tensors", "shared_parameters", "frozen_parameters"});
-  CostGraph graph;
-  graph.model = optionalText(root, "model");
-  graph.costSource = optionalText(root, "cost_source", file);
-  JsonNode nodes = root["nodes"];
-  for (const JsonNode& element : nodes.elements()) graph.nodes.push_back(readNode(element));
-  if (document->ok() && graph.nodes.empty()) nodes.error() << "expected at least one node";
-  const auto count = static_cast<std::int64_t>(graph.nodes.size());
-  for (const JsonNode& element : root["tensors"].elements())
-    if (document->ok()) graph.tensors.push_back(readTensor(element, count));
-  if (std::optional<JsonNode> shared = root.find("shared_parameters"))
-    for (const JsonNode& element : shared->elements())
-      if (document->ok()) graph.sharedParameters.push_back(readParameter<CostSharedParameter>(element, count));
-  if (std::optional<JsonNode> frozen = root.find("frozen_parameters"))
-    for (const JsonNode& element : frozen->elements())
-      if (document->ok()) graph.frozenParameters.push_back(readParameter<CostFrozenParameter>(element, count));
-  if (document->ok()) refuseHugeSums(graph, nodes);
+  root.allow(
+      {"model", "cost_source", "split", "nodes", "tensors", "shared_parameters", "frozen_parameters", "divided"});
+  CostGraph graph = readGraph(*document, root, file);
+  if (std::optional<JsonNode> divided = root.find("divided"))
+    for (const JsonNode& element : divided->elements()) {
+      if (!document->ok()) break;
+      element.allow({"model", "cost_source", "split", "nodes", "tensors", "shared_parameters", "frozen_parameters"});
+      CostGraph other = readGraph(*document, element, file);
+      if (!document->ok()) break;
+      if (const std::string what = differenceOf(graph, other); !what.empty())
+        element.error().help("list the same nodes, tensors and parameters for each split")
+            << "the graph of split " << toText(other.split) << " differs from that of " << toText(graph.split) << ": "
+            << what;
+      graph.divided.push_back(std::move(other));
+    }
   if (!document->ok()) return failure;
   return graph;
 }

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 using namespace pdc;
 
@@ -53,6 +54,18 @@ static Status checkOptions(const CostGraph& graph, const Cluster& cluster, const
                .help("ask for " + std::to_string(graph.nodes.size()) + " stages or fewer")
            << "the model has " << graph.nodes.size() << " fusion groups, too few for " << options.stageReplicas.size()
            << " stages";
+  if (!options.stageSplits.empty() && !options.stageReplicas.empty() &&
+      options.stageSplits.size() != options.stageReplicas.size())
+    return diags.error({}).exit(ExitCode::usage).help("give one split for each stage, or one for all")
+           << "there are splits for " << options.stageSplits.size() << " stages, and replicas for "
+           << options.stageReplicas.size();
+  for (const TeamSplit& split : options.stageSplits) {
+    int number = 0;
+    while (number < graph.splits() && graph.in(number).split != split) ++number;
+    if (number == graph.splits())
+      return diags.error({}).exit(ExitCode::usage).help("add its costs to the graph")
+             << "a stage has the split " << toText(split) << ", of which the graph has no costs";
+  }
   if (options.warmupPolicy == WarmupPolicy::given &&
       std::any_of(options.warmup.begin(), options.warmup.end(), [](int w) { return w < 0; }))
     return diags.error({}).exit(ExitCode::usage) << "a warm-up is a number of forwards, not negative";
@@ -160,6 +173,8 @@ static CostGraph withTiesKeptTogether(const CostGraph& graph, const PlannerOptio
       if (std::find(merged.begin(), merged.end(), node.colour) != merged.end()) node.colour = fresh;
     ++fresh;
   }
+  for (CostGraph& divided : result.divided)
+    for (std::size_t v = 0; v < result.nodes.size(); ++v) divided.nodes[v].colour = result.nodes[v].colour;
   return result;
 }
 
@@ -171,7 +186,15 @@ static bool isQuicklySimulated(const Plan& plan) {
 /// Work over devices, per minibatch: no plan is faster, whatever its warm-up is.
 static double workBound(const CostGraph& graph, const Cluster& cluster, const PlannerOptions& options) {
   double workMs = 0, speeds = 0;
-  for (const CostNode& node : graph.nodes) workMs += node.forwardMs + node.inputGradientMs + node.weightGradientMs;
+  for (std::size_t v = 0; v < graph.nodes.size(); ++v) {
+    double least = std::numeric_limits<double>::infinity();
+    for (int split = 0; split < graph.splits(); ++split) {
+      const CostNode& node = graph.in(split).nodes[v];
+      least = std::min(least,
+                       graph.in(split).split.members * (node.forwardMs + node.inputGradientMs + node.weightGradientMs));
+    }
+    workMs += least;
+  }
   for (const DeviceClass& devices : deviceClasses(cluster, options))
     speeds += devices.speed * static_cast<double>(devices.leaves.size());
   return workMs / speeds;

@@ -16,6 +16,7 @@ Network::Network(const Plan& plan)
     inside *= std::max<std::int64_t>(1, level.count);
   }
   for (std::size_t s = 0; s < plan.stages.size(); ++s) replicas_[s].resize(plan.stages[s].replicas);
+  for (const PlanStage& stage : plan.stages) teams_.push_back(stage.split.members);
   for (const PlanRank& rank : plan.ranks) {
     leaf_.push_back(rank.devices.empty() ? rank.rank : rank.devices[0]);
     for (const PlanRank::Host& host : rank.hosts) replicas_[host.stage][host.replica] = leaf_.back();
@@ -55,35 +56,47 @@ void Network::forEachLink(std::int64_t from, std::int64_t to, Visit visit) const
   }
 }
 
-void Network::route(std::int64_t from, std::int64_t to, double bytes, pdcrt::Load& load) const {
-  forEachLink(from, to, [&](const Level& level, int link) {
-    load.latencyMs = std::max(load.latencyMs, level.latencyMs);
-    if (level.bandwidth > 0 && bytes > 0) load.links.push_back({link, bytes / level.bandwidth});
-  });
+void Network::route(int from, int to, std::int64_t fromLeaf, std::int64_t toLeaf, double bytes,
+                    pdcrt::Load& load) const {
+  const int senders = teams_[static_cast<std::size_t>(from)], receivers = teams_[static_cast<std::size_t>(to)];
+  for (int member = 0; member < receivers; ++member)
+    forEachLink(fromLeaf + member % senders, toLeaf + member, [&](const Level& level, int link) {
+      load.latencyMs = std::max(load.latencyMs, level.latencyMs);
+      if (level.bandwidth <= 0 || bytes <= 0) return;
+      const auto same = std::ranges::find(load.links, link, &pdcrt::LinkUse::link);
+      if (same == load.links.end())
+        load.links.push_back({link, bytes / level.bandwidth});
+      else
+        same->ms += bytes / level.bandwidth;
+    });
 }
 
-double Network::transferMs(std::int64_t from, std::int64_t to, double bytes) const {
-  double latency = 0, ms = 0;
-  forEachLink(from, to, [&](const Level& level, int) {
-    latency = std::max(latency, level.latencyMs);
-    if (level.bandwidth > 0) ms = std::max(ms, bytes / level.bandwidth);
-  });
-  return latency + ms;
+/// Alone on its links.
+double Network::transferMs(const pdcrt::Load& load) const {
+  double ms = 0;
+  for (const pdcrt::LinkUse& use : load.links) ms = std::max(ms, use.ms);
+  return load.latencyMs + ms;
 }
 
 double Network::meanTransferMs(int from, int to, bool forward) const {
-  const std::vector<std::int64_t>&senders = replicas_[from], &receivers = replicas_[to];
+  const int sender = forward ? from : to, receiver = forward ? to : from;
+  const std::vector<std::int64_t>&senders = replicas_[sender], &receivers = replicas_[receiver];
   auto routes = static_cast<std::size_t>(
       std::lcm(static_cast<std::int64_t>(senders.size()), static_cast<std::int64_t>(receivers.size())));
   routes = std::min<std::size_t>(routes, 4096);
   double load = bytes(from, to, forward), sum = 0;
-  for (std::size_t b = 0; b < routes; ++b)
-    sum += transferMs(senders[b % senders.size()], receivers[b % receivers.size()], load);
+  for (std::size_t b = 0; b < routes; ++b) {
+    pdcrt::Load one;
+    route(sender, receiver, senders[b % senders.size()], receivers[b % receivers.size()], load, one);
+    sum += transferMs(one);
+  }
   return sum / static_cast<double>(routes);
 }
 
-/// An all-reduce of so many bytes among replicas on these leaves.
-pdcrt::Load Network::allReduceOf(const Plan& plan, std::span<const std::int64_t> leaves, double weights) const {
+/// An all-reduce of so many bytes among members of replicas whose first ones are on these leaves. Links of a machine
+/// carry those of all members.
+pdcrt::Load Network::allReduceOf(const Plan& plan, int team, std::span<const std::int64_t> leaves,
+                                 double weights) const {
   pdcrt::Load load;
   if (leaves.size() < 2) return load;
   auto r = static_cast<double>(leaves.size());
@@ -92,7 +105,7 @@ pdcrt::Load Network::allReduceOf(const Plan& plan, std::span<const std::int64_t>
   std::map<int, double> bandwidth;
   auto cross = [&](const Level& level, int link, double more) {
     latency = std::max(latency, level.latencyMs);
-    bytes[link] += more;
+    bytes[link] += level.inside == 1 ? more : more * team;
     bandwidth[link] = level.bandwidth;
   };
   if (plan.cluster.deviceAt(leaves[0]).name == "cpu") {
@@ -118,8 +131,8 @@ pdcrt::Load Network::allReduceOf(const Plan& plan, std::span<const std::int64_t>
 /// That of a stage: not shorter than the plan states.
 pdcrt::Load Network::allReduceOf(const Plan& plan, int stage) const {
   const PlanStage& planned = plan.stages[static_cast<std::size_t>(stage)];
-  pdcrt::Load load =
-      allReduceOf(plan, replicas_[static_cast<std::size_t>(stage)], static_cast<double>(planned.parameterBytes));
+  pdcrt::Load load = allReduceOf(plan, planned.split.members, replicas_[static_cast<std::size_t>(stage)],
+                                 static_cast<double>(planned.parameterBytes));
   if (planned.replicas > 1) load.aloneMs = std::max(0.0, planned.allReduceMs - load.latencyMs);
   return load;
 }
@@ -162,7 +175,7 @@ Network::Exchanges Network::exchangesOf(const Plan& plan, int stage) const {
     exchanges.gathers = {scaled(whole, 0.5)};
   } else {
     for (int group = 0; group < groups; ++group)
-      exchanges.gathers.push_back(scaled(allReduceOf(plan,
+      exchanges.gathers.push_back(scaled(allReduceOf(plan, planned.split.members,
                                                      std::span(leaves).subspan(static_cast<std::size_t>(group * owners),
                                                                                static_cast<std::size_t>(owners)),
                                                      bytes),
@@ -172,7 +185,7 @@ Network::Exchanges Network::exchangesOf(const Plan& plan, int stage) const {
       std::vector<std::int64_t> sharers;
       for (int group = 0; group < groups; ++group)
         sharers.push_back(leaves[static_cast<std::size_t>(group * owners + shard)]);
-      append(among, scaled(allReduceOf(plan, sharers, bytes / owners), 0.5), /*after=*/false);
+      append(among, scaled(allReduceOf(plan, planned.split.members, sharers, bytes / owners), 0.5), /*after=*/false);
     }
     append(exchanges.sum, among, /*after=*/true);
   }

@@ -28,9 +28,9 @@ public:
   /// Bytes of shared parameters, or of the gradients of a user's uses.
   double sharedBytes(int owner, int user, bool version) const;
 
-  /// A transfer of so many bytes.
-  void route(std::int64_t from, std::int64_t to, double bytes, pdcrt::Load& load) const;
-  double transferMs(std::int64_t from, std::int64_t to, double bytes) const;
+  /// A transfer of so many bytes to each member of the receiver: member j gets them from member j mod t of a sender
+  /// with t members. `from`, `to`: stages; `fromLeaf`, `toLeaf`: of the first members.
+  void route(int from, int to, std::int64_t fromLeaf, std::int64_t toLeaf, double bytes, pdcrt::Load& load) const;
   /// A transfer of a minibatch over an edge, alone on its links: the mean over the routes of its replicas.
   double meanTransferMs(int from, int to, bool forward) const;
 
@@ -56,15 +56,18 @@ private:
   };
 
   pdcrt::Load allReduceOf(const Plan& plan, int stage) const;
-  pdcrt::Load allReduceOf(const Plan& plan, std::span<const std::int64_t> leaves, double weights) const;
+  pdcrt::Load allReduceOf(const Plan& plan, int team, std::span<const std::int64_t> leaves, double weights) const;
   Exchanges exchangesOf(const Plan& plan, int stage) const;
   /// Calls visit(level, link) for each link from leaf to leaf.
   template <class Visit>
   void forEachLink(std::int64_t from, std::int64_t to, Visit visit) const;
 
+  double transferMs(const pdcrt::Load& load) const;
+
   std::vector<Level> levels_;
   int links_ = 0;
-  std::vector<std::int64_t> leaf_;                  ///< by rank
+  std::vector<int> teams_;                          ///< members, by stage
+  std::vector<std::int64_t> leaf_;                  ///< by rank: of the first member
   std::vector<std::vector<std::int64_t>> replicas_; ///< by stage: leaf of each replica
   std::vector<std::vector<EdgeTraffic>> traffic_;   ///< by `from`
   std::vector<PlanSharedParameter> shared_;

@@ -42,26 +42,26 @@ pdcrt::Times pdc::timesOf(const Plan& plan, bool ownLinks) {
     times.links = network->links();
     times.transferLoad = [network](const pdcrt::ScheduleEdge& edge, bool forward, int fromRank, int toRank,
                                    pdcrt::Load& load) {
-      network->route(network->leafOf(fromRank), network->leafOf(toRank), network->bytes(edge.from, edge.to, forward),
-                     load);
+      network->route(forward ? edge.from : edge.to, forward ? edge.to : edge.from, network->leafOf(fromRank),
+                     network->leafOf(toRank), network->bytes(edge.from, edge.to, forward), load);
     };
     times.allReduceLoad = [network](pdcrt::ActionKind kind, int stage, int group, pdcrt::Load& load) {
       network->exchange(kind, stage, group, load);
     };
     times.sharedLoad = [network](const pdcrt::SharedEdge& edge, bool version, int fromRank, int toRank,
                                  pdcrt::Load& load) {
-      network->route(network->leafOf(fromRank), network->leafOf(toRank),
-                     network->sharedBytes(edge.owner, edge.user, version), load);
+      network->route(version ? edge.owner : edge.user, version ? edge.user : edge.owner, network->leafOf(fromRank),
+                     network->leafOf(toRank), network->sharedBytes(edge.owner, edge.user, version), load);
     };
   }
   // The devices of one innermost component share its cores; so do all of a flat cluster.
-  const TeamSplit split = plan.stages.empty() ? TeamSplit() : plan.stages[0].split; // all have teams of one size
   std::int64_t together = plan.cluster.levels.empty() ? 1 : plan.cluster.levels[0].count;
   for (std::size_t r = 0; r < plan.ranks.size(); ++r) {
     auto group = static_cast<std::size_t>(network->leafOf(static_cast<int>(r)) / together);
     if (times.groupCores.size() <= group) times.groupCores.resize(group + 1, 0);
-    const std::int64_t cores = plan.cluster.deviceAt(static_cast<std::int64_t>(group) * together).cores;
-    times.groupCores[group] = static_cast<int>(teamsAtOnce(cores, split));
+    times.groupCores[group] =
+        static_cast<int>(plan.cluster.deviceAt(static_cast<std::int64_t>(group) * together).cores);
+    times.rankCores.push_back(membersOf(plan, plan.ranks[r]));
     times.coreGroup.push_back(static_cast<int>(group));
   }
   return times;

@@ -11,6 +11,10 @@
 // meet: up from the sender's components, down to the receiver's. It takes the largest of their latencies plus the
 // bytes over the smallest of their bandwidths.
 //
+// A stage may be divided over teams of t members, each on a leaf of its own, neighbours on one machine. Then F, B, U
+// and |w| are those of a member; links beyond those of devices carry what all members send, and cores are kept busy by
+// each. Member j of a receiver gets a value from member j mod t of the sender.
+//
 // Where sending and receiving take time k per byte of the core that computes (DeviceKind::coreSPerByte over its speed),
 // F holds k · the bytes of values that a replica receives and sends per minibatch, B those of their gradients, and U
 // those of an all-reduce, a = k · 4(R-1)/R · |w|. Not counted: what shared parameters exchange.
@@ -62,6 +66,8 @@ struct PartitionStage {
   std::vector<std::int64_t> nodes; ///< ascending
   int replicas = 1;
   bool recompute = false;   ///< the backward runs the forward again
+  int split = 0;            ///< number of its graph, CostGraph::in()
+  int team = 1;             ///< members of that graph's split
   std::vector<int> ofClass; ///< replicas on devices of each class, adding up to `replicas`; may be empty if there is
                             ///< one class
 };

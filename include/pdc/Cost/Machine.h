@@ -3,6 +3,8 @@
 
 #include "pdc/Cost/CostModel.h"
 
+#include <algorithm>
+
 namespace pdc {
 
 /// Component c of level j holds the leaves [c·inside(j), (c+1)·inside(j)); those of level 0 are the devices. Each has
@@ -32,11 +34,18 @@ public:
   double routeBytesPerMs(int level) const { return routeBytesPerMs_[level]; }
   double routeLatencyMs(int level) const { return routeLatencyMs_[level]; }
   double transferMs(int level, double bytes) const { return routeLatencyMs_[level] + bytes / routeBytesPerMs_[level]; }
+  /// The same between two teams whose members lie on one machine each: the busiest member sends, or receives, `bytes`
+  /// of `ofAll`.
+  double transferMs(int level, double bytes, double ofAll) const {
+    return routeLatencyMs_[level] + std::max(bytes / bytesPerMs_[0], ofAll / outsideBytesPerMs_[level]);
+  }
 
   /// Ranks in one component of the innermost level share its cores. 0: every rank has its own.
   std::int64_t coresOf(std::int64_t machine) const { return cores_.size() == 1 ? cores_[0] : cores_[machine]; }
   std::int64_t machineOf(std::int64_t leaf) const { return leaf / machineSize_; }
   bool sharesCores() const { return sharesCores_; }
+  /// Leaves in one component of the innermost level.
+  std::int64_t machineSize() const { return machineSize_; }
 
   /// Cores of all machines together; 0 if there is a machine whose ranks share none.
   std::int64_t allCores() const;
@@ -57,7 +66,8 @@ private:
   std::int64_t leaves_ = 1, machineSize_ = 1;
   std::vector<std::int64_t> inside_;
   std::vector<double> bytesPerMs_, routeBytesPerMs_, routeLatencyMs_;
-  std::vector<std::int64_t> cores_; ///< of each machine, or one for all
+  std::vector<double> outsideBytesPerMs_; ///< as routeBytesPerMs_, without the links of devices
+  std::vector<std::int64_t> cores_;       ///< of each machine, or one for all
   bool sharesCores_ = false, direct_ = false;
   double coreMsPerByte_ = 0;
   std::vector<DeviceClass> classes_;

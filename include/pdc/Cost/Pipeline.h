@@ -8,6 +8,7 @@ namespace pdc {
 
 struct PipelineStage {
   int replicas = 1;
+  int team = 1;                                     ///< members of each; times and bytes are those of a member
   pdcrt::Sharding sharding = pdcrt::Sharding::none; ///< what its replicas divide
   int shardDegree = 0;                              ///< as PlanStage's
   int syncDelay = 0;
@@ -18,7 +19,8 @@ struct PipelineStage {
   std::vector<GradientBucket> buckets; ///< where an all-reduce may be hidden by its backward
   StageBytes bytes;                    ///< parameters and gradients with the shared ones that it owns; optimizer: 0
   std::int64_t limitBytes = 0;         ///< memory of one rank
-  std::size_t firstRank = 0; ///< replica q is on Pipeline::leaves[firstRank + q], with those of other stages that loop
+  std::size_t firstRank = 0; ///< replica q is on the `team` leaves from Pipeline::leaves[firstRank + q] on, with those
+                             ///< of other stages that loop
 
   double backwardMs() const { return inputGradientMs + weightGradientMs; }
   double computeMs() const { return forwardMs + backwardMs(); }
@@ -28,12 +30,18 @@ struct PipelineStage {
   bool isInShards() const { return sharding == pdcrt::Sharding::weights; }
 };
 
-/// What travels between two stages for each minibatch.
+/// What travels between two stages for each minibatch, in bytes that a member of the receiver gets. Member j gets it
+/// from member j mod t of a sender with t members.
 struct PipelineEdge {
   int from = 0, to = 0;
   std::int64_t forwardBytes = 0, backwardBytes = 0;
   bool forward = false, backward = false;
 };
+
+/// Of `receivers` members that get the same from `senders`, how many get it from the busiest of these.
+inline int mostReceivers(int senders, int receivers) {
+  return (receivers + senders - 1) / senders;
+}
 
 /// A parameter of `owner` that stage `user` uses too, at `uses` nodes. Replica q of the user exchanges it with replica
 /// q mod R of the owner, once in max(R of the owner, R of the user) minibatches: one new version there, one gradient
@@ -47,7 +55,8 @@ struct Pipeline {
   std::vector<PipelineStage> stages;
   std::vector<PipelineEdge> edges; ///< sorted by (from, to)
   std::vector<SharedUse> shared;
-  std::vector<std::int64_t> leaves; ///< by rank
+  std::vector<std::int64_t> leaves; ///< by rank: that of its first member
+  bool isPlaced = true;             ///< the machines have room for all teams
   std::int64_t microbatches = 0;    ///< per update, of flushing schedules; else 0
   SyncPolicy sync = SyncPolicy::overlap;
   ScheduleKind schedule;
@@ -57,6 +66,10 @@ struct Pipeline {
 Pipeline pipelineOf(const CostGraph& graph, const Machine& machine, const PlannerOptions& options,
                     const Partition& partition, std::vector<int>& stageOf);
 Pipeline pipelineOf(const Plan& plan, const Machine& machine, const PlannerOptions& options);
+
+/// Whether stages may meet as they do: where the split changes, every value that crosses is whole on both sides, and so
+/// is every parameter that stages of several splits use.
+bool bordersAreClean(const CostGraph& graph, const Partition& partition, const std::vector<int>& stageOf);
 
 /// Bytes of one all-reduce of a stage on its busiest link, as time, and the latency of its steps.
 double allReduceMsOf(const Pipeline& pipeline, int stage, const Machine& machine);

@@ -3,6 +3,7 @@
 // Times are milliseconds per minibatch on a device of speed 1, sizes are bytes.
 #pragma once
 
+#include "pdc/Plan/TeamSplit.h"
 #include "pdc/Support/Expected.h"
 
 #include <cstdint>
@@ -54,6 +55,7 @@ struct CostTensor {
   /// The users of the parts of its gradient, ascending; empty: each of `to` has one. Only with hasGradient.
   std::vector<std::int64_t> gradientFrom = {};
   std::optional<CostCodec> codec = {}; ///< where the planner may encode it
+  bool isPart = false;                 ///< a member of a team has a part of it, `bytes` of a whole one
 
   /// The user of each part of its gradient, ascending: none, some or all of `to`, some of them several times.
   std::span<const std::int64_t> gradientUsers() const {
@@ -68,6 +70,7 @@ struct CostSharedParameter {
   std::string name;
   std::vector<std::int64_t> nodes; ///< that use it, ascending; one accumulator each
   std::int64_t bytes = 0;
+  bool isPart = false; ///< as CostTensor's
 };
 
 /// A frozen parameter that several nodes use. Every stage with one of them has a copy; its bytes are not counted in any
@@ -78,15 +81,27 @@ struct CostFrozenParameter {
   std::int64_t bytes = 0;
 };
 
-/// Nodes are in program order, which is topological.
+/// Nodes are in program order, which is topological. Of a graph that is divided over a team, everything is that of a
+/// member.
 struct CostGraph {
   std::string model;
   std::string costSource; ///< "measured", "analytic", or a file
+  TeamSplit split = {};
   std::vector<CostNode> nodes;
   std::vector<CostTensor> tensors;
   std::vector<CostSharedParameter> sharedParameters;
   std::vector<CostFrozenParameter> frozenParameters;
+  /// The same graph in the other splits that the planner may choose for a stage. They have the same nodes and colours,
+  /// and the same tensors and parameters in the same order; none has graphs of its own here.
+  std::vector<CostGraph> divided = {};
+
+  /// How many splits there are to choose from; number 0 is that of this graph.
+  int splits() const { return 1 + static_cast<int>(divided.size()); }
+  const CostGraph& in(int number) const { return number == 0 ? *this : divided[static_cast<std::size_t>(number) - 1]; }
 };
+
+/// What keeps graphs of two splits from being of one model, for people; empty if nothing does.
+std::string differenceOf(const CostGraph& graph, const CostGraph& divided);
 
 /// JSON with units in the key names (docs/Planning.md). Reading reports what is wrong with a JSON pointer.
 std::string toJson(const CostGraph& graph);

@@ -4,6 +4,7 @@
 #include "pdc/Plan/EdgeCodec.h"
 #include "pdc/Plan/GradientBuckets.h"
 #include "pdc/Plan/ScheduleDef.h"
+#include "pdc/Plan/TeamSplit.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -38,6 +39,7 @@ struct PlannerOptions {
   double timeLimitS = 0;                         ///< if positive: return the best plan found by then, with its gap
   /// If not empty: exactly these replica counts, one per stage; the planner only chooses where to cut.
   std::vector<int> stageReplicas;
+  std::vector<TeamSplit> stageSplits; ///< if not empty: exactly these, one per stage, all of splits of the graph
 
   /// Whether so many replicas of a stage divide the optimizer's state and the updates.
   bool shards(int replicas) const { return divides() && replicas > 1; }

@@ -23,14 +23,7 @@ class Enumeration {
 public:
   Enumeration(const CostGraph& graph, const Cluster& cluster, const PlannerOptions& options)
       : graph_(graph), cluster_(cluster), options_(options), nodes_(graph.nodes.size()) {
-    describeSets();
-    for (const CostTensor& tensor : graph.tensors) {
-      std::uint32_t users = 0;
-      for (std::int64_t to : tensor.to) users |= std::uint32_t{1} << to;
-      std::uint32_t parts = 0;
-      for (std::int64_t user : tensor.gradientUsers()) parts |= std::uint32_t{1} << user;
-      tensors_.push_back({std::uint32_t{1} << tensor.from, users, parts, static_cast<double>(tensor.bytes)});
-    }
+    for (int split = 0; split < graph.splits(); ++split) describe(graph.in(split));
     for (std::int64_t leaf = 0; leaf < cluster.deviceCount(); ++leaf) {
       const DeviceKind& device = cluster.deviceAt(leaf);
       auto key = std::pair(device.speed, device.memoryBytes - device.reservedBytes);
@@ -63,16 +56,34 @@ private:
     double bytes = 0;
   };
 
-  void describeSets() {
+  /// What a stage is in one split.
+  struct Split {
+    const CostGraph* graph = nullptr;
+    int members = 1;
+    std::vector<NodeSums> sums; ///< of each set of nodes
+    std::vector<Tensor> tensors;
+  };
+
+  void describe(const CostGraph& graph) {
+    Split& split = splits_.emplace_back();
+    split.graph = &graph;
+    split.members = graph.split.members;
+    for (const CostTensor& tensor : graph.tensors) {
+      std::uint32_t users = 0;
+      for (std::int64_t to : tensor.to) users |= std::uint32_t{1} << to;
+      std::uint32_t parts = 0;
+      for (std::int64_t user : tensor.gradientUsers()) parts |= std::uint32_t{1} << user;
+      split.tensors.push_back({std::uint32_t{1} << tensor.from, users, parts, static_cast<double>(tensor.bytes)});
+    }
     std::vector<std::uint32_t> before(nodes_, 0);
-    for (const CostTensor& tensor : graph_.tensors)
+    for (const CostTensor& tensor : graph.tensors)
       for (std::int64_t to : tensor.to) before[static_cast<std::size_t>(to)] |= std::uint32_t{1} << tensor.from;
-    sums_.resize(std::size_t{1} << nodes_);
-    for (std::uint32_t set = 0; set < sums_.size(); ++set) {
-      NodeSums& sums = sums_[set];
+    split.sums.resize(std::size_t{1} << nodes_);
+    for (std::uint32_t set = 0; set < split.sums.size(); ++set) {
+      NodeSums& sums = split.sums[set];
       for (std::size_t v = 0; v < nodes_; ++v) {
         if (!(set >> v & 1)) continue;
-        const CostNode& node = graph_.nodes[v];
+        const CostNode& node = graph.nodes[v];
         sums.computeMs += node.forwardMs + node.inputGradientMs + node.weightGradientMs;
         sums.forwardMs += node.forwardMs;
         sums.updateMs += node.updateMs;
@@ -84,7 +95,7 @@ private:
         sums.workspace = std::max(sums.workspace, node.workspaceBytes);
         if (before[v] & ~set) sums.isClosed = false;
         for (std::size_t u = 0; u < nodes_; ++u)
-          if (node.colour >= 0 && graph_.nodes[u].colour == node.colour && !(set >> u & 1)) sums.isClosed = false;
+          if (node.colour >= 0 && graph.nodes[u].colour == node.colour && !(set >> u & 1)) sums.isClosed = false;
       }
     }
   }
@@ -103,7 +114,8 @@ private:
     if (rest == 0) return evaluate();
     if (isTooSlow(leastMs(rest, used))) return;
     for (std::uint32_t stage = rest; stage > 0; stage = (stage - 1) & rest)
-      if (sums_[taken | stage].isClosed) chooseDevices(taken, stage, used, 0, {});
+      if (splits_[0].sums[taken | stage].isClosed)
+        for (const Split& split : splits_) chooseDevices(taken, stage, split, used, 0, {});
   }
 
   /// The computation of the nodes `rest` alone on the devices that are left; infinite if there are none.
@@ -111,17 +123,41 @@ private:
     double speed = 0;
     for (std::size_t c = 0; c < kinds_.size(); ++c)
       speed += kinds_[c].first * static_cast<double>(leaves_[c].size() - used[c]);
-    return speed > 0 ? sums_[rest].computeMs / speed : 0;
+    double workMs = INFINITY; // a node may be divided better than another one: no split is better for each
+    for (std::size_t v = 0; v < nodes_; ++v) {
+      if (!(rest >> v & 1)) continue;
+      double least = INFINITY;
+      for (const Split& split : splits_)
+        least = std::min(least, split.members * split.sums[std::size_t{1} << v].computeMs);
+      workMs = workMs == INFINITY ? least : workMs + least;
+    }
+    return speed > 0 ? workMs / speed : 0;
   }
 
-  void chooseDevices(std::uint32_t taken, std::uint32_t nodes, const std::vector<std::size_t>& used, std::size_t kind,
-                     std::vector<std::int64_t> leaves) {
+  /// The next places for a team of so many neighbours on one machine among the leaves of a kind: where it ends there.
+  std::size_t endOfTeam(std::size_t kind, std::size_t begin, int members) const {
+    const std::vector<std::int64_t>& leaves = leaves_[kind];
+    const std::int64_t machine = cluster_.levels.empty() ? 1 : cluster_.levels[0].count;
+    for (std::size_t first = begin; first < leaves.size(); ++first) {
+      std::size_t end = first + 1;
+      while (end < leaves.size() && end < first + static_cast<std::size_t>(members) &&
+             leaves[end] == leaves[end - 1] + 1 && leaves[end] / machine == leaves[first] / machine)
+        ++end;
+      if (end == first + static_cast<std::size_t>(members)) return end;
+    }
+    return 0; // none
+  }
+
+  /// `leaves`: the first of each team.
+  void chooseDevices(std::uint32_t taken, std::uint32_t nodes, const Split& split, const std::vector<std::size_t>& used,
+                     std::size_t kind, std::vector<std::int64_t> leaves) {
     if (kind < kinds_.size()) {
       std::vector<std::size_t> more = used;
-      chooseDevices(taken, nodes, more, kind + 1, leaves);
-      while (more[kind] < leaves_[kind].size()) {
-        leaves.push_back(leaves_[kind][more[kind]++]);
-        chooseDevices(taken, nodes, more, kind + 1, leaves);
+      chooseDevices(taken, nodes, split, more, kind + 1, leaves);
+      while (const std::size_t end = endOfTeam(kind, more[kind], split.members)) {
+        leaves.push_back(leaves_[kind][end - static_cast<std::size_t>(split.members)]);
+        more[kind] = end;
+        chooseDevices(taken, nodes, split, more, kind + 1, leaves);
       }
       return;
     }
@@ -134,16 +170,18 @@ private:
       if ((recompute && options_.recompute == RecomputePolicy::none) ||
           (!recompute && options_.recompute == RecomputePolicy::all))
         continue;
-      if (!mayFit(taken, nodes, leaves) || isTooSlow(leastMs(taken, nodes, leaves, recompute))) continue;
+      if (!mayFit(taken, nodes, split, leaves) || isTooSlow(leastMs(taken, nodes, split, leaves, recompute))) continue;
       PlanStage stage;
+      stage.split = split.graph->split;
       for (std::size_t v = 0; v < nodes_; ++v)
         if (nodes >> v & 1) stage.nodes.push_back(static_cast<std::int64_t>(v));
       stage.replicas = static_cast<int>(leaves.size());
       stage.recompute = recompute;
-      for (std::size_t q = 0; q < leaves.size(); ++q)
-        plan_.ranks.push_back({static_cast<int>(plan_.ranks.size()),
-                               {leaves[q]},
-                               {{static_cast<int>(plan_.stages.size()), static_cast<int>(q)}}});
+      for (std::size_t q = 0; q < leaves.size(); ++q) {
+        plan_.ranks.push_back(
+            {static_cast<int>(plan_.ranks.size()), {}, {{static_cast<int>(plan_.stages.size()), static_cast<int>(q)}}});
+        for (int m = 0; m < split.members; ++m) plan_.ranks.back().devices.push_back(leaves[q] + m);
+      }
       plan_.stages.push_back(std::move(stage));
       extend(taken | nodes, used);
       plan_.stages.pop_back();
@@ -153,25 +191,27 @@ private:
 
   /// Whether each device holds the stage without any warm-up: one minibatch, one version of the weights, and the rings
   /// of what crosses its borders, which have two places each.
-  bool mayFit(std::uint32_t taken, std::uint32_t nodes, const std::vector<std::int64_t>& leaves) const {
-    const NodeSums& sums = sums_[nodes];
+  bool mayFit(std::uint32_t taken, std::uint32_t nodes, const Split& split,
+              const std::vector<std::int64_t>& leaves) const {
+    const NodeSums& sums = split.sums[nodes];
     const std::uint32_t after = ~(taken | nodes);
-    const bool steady = !options_.schedule->hasBatches, isAlone = nodes + 1 == sums_.size();
+    const bool steady = !options_.schedule->hasBatches, isAlone = nodes + 1 == split.sums.size();
     auto state =
         static_cast<std::int64_t>(options_.optimizerStatePerParameterByte * static_cast<double>(sums.parameters));
     if (options_.shard == ShardPolicy::optimizer) state /= static_cast<std::int64_t>(leaves.size());
     std::int64_t least =
         sums.parameters + sums.gradients + state + sums.saved + sums.handover + sums.scratch + sums.workspace;
     if (steady && options_.sync == SyncPolicy::overlap && leaves.size() > 1 && !isAlone) least += sums.gradients;
-    for (std::size_t t = 0; steady && t < tensors_.size(); ++t) {
-      const Tensor& tensor = tensors_[t];
+    for (std::size_t t = 0; steady && t < split.tensors.size(); ++t) {
+      const Tensor& tensor = split.tensors[t];
+      const std::int64_t bytes = split.graph->tensors[t].bytes;
       const bool comes = (tensor.from & taken) && (tensor.users & nodes), isMade = tensor.from & nodes;
       const bool givesPart = (tensor.from & taken) && (tensor.parts & nodes);
-      if (comes) least += 2 * graph_.tensors[t].bytes;
-      if (givesPart) least += 2 * graph_.tensors[t].bytes;
-      if (isMade && (tensor.users & after)) least += graph_.tensors[t].bytes;
+      if (comes) least += 2 * bytes;
+      if (givesPart) least += 2 * bytes;
+      if (isMade && (tensor.users & after)) least += bytes;
       const bool sumsUp = givesPart && !(tensor.parts & taken); // else parts may go past it
-      if ((sumsUp || isMade) && (tensor.parts & after)) least += 2 * graph_.tensors[t].bytes;
+      if ((sumsUp || isMade) && (tensor.parts & after)) least += 2 * bytes;
     }
     return std::all_of(leaves.begin(), leaves.end(), [&](std::int64_t leaf) {
       const DeviceKind& device = cluster_.deviceAt(leaf);
@@ -181,9 +221,9 @@ private:
 
   /// What the stage takes per minibatch wherever the others are: its slowest device, and the link of each device, over
   /// which come and go the values that cross its borders, each once, and its part of the all-reduce.
-  double leastMs(std::uint32_t taken, std::uint32_t nodes, const std::vector<std::int64_t>& leaves,
+  double leastMs(std::uint32_t taken, std::uint32_t nodes, const Split& split, const std::vector<std::int64_t>& leaves,
                  bool recompute) const {
-    const NodeSums& sums = sums_[nodes];
+    const NodeSums& sums = split.sums[nodes];
     const auto r = static_cast<double>(leaves.size());
     const bool steady = !options_.schedule->hasBatches;
     const double share = options_.shard == ShardPolicy::optimizer ? r : 1;
@@ -192,7 +232,7 @@ private:
     double ms = (sums.computeMs + (recompute ? sums.forwardMs : 0) + (steady ? sums.updateMs / share : 0)) / speed;
     if (!steady) return ms / r;
     double in = 2 * (r - 1) / r * static_cast<double>(sums.parameters), out = in;
-    for (const Tensor& tensor : tensors_) {
+    for (const Tensor& tensor : split.tensors) {
       if ((tensor.from & taken) && (tensor.users & nodes)) in += tensor.bytes;
       if ((tensor.from & nodes) && (tensor.users & ~taken & ~nodes)) out += tensor.bytes;
     }
@@ -254,6 +294,8 @@ private:
       part.nodes = stage.nodes;
       part.replicas = stage.replicas;
       part.recompute = stage.recompute;
+      part.team = stage.split.members;
+      while (graph_.in(part.split).split != stage.split) ++part.split;
       part.ofClass.assign(kinds_.size(), 0);
     }
     for (const PlanRank& rank : plan_.ranks)
@@ -262,19 +304,21 @@ private:
           ++partition.stages[static_cast<std::size_t>(rank.hosts[0].stage)].ofClass[c];
     Plan plan = describePartition(graph_, cluster_, options_, partition, false);
     PlanCost cost = costOf(plan, options_);
-    if (!cost.feasible) return;
+    if (!cost.feasible || !definitionAllows(plan)) return;
     for (std::size_t s = 0; s < plan.stages.size(); ++s) plan.stages[s].warmup = cost.warmup[s];
     cost.timeMs = std::max(cost.timeMs, simulate(plan, buildSchedule(shapeOf(plan))).timePerMinibatchMs);
     cost.loadMs = cost.timeMs;
     if (!best_ || cost.timeMs < best_->timeMs) best_ = cost;
   }
 
+  /// Whether the stages may meet as they do.
+  bool definitionAllows(const Plan& plan) const { return Definition(graph_, plan, options_).bordersAreClean(); }
+
   const CostGraph& graph_;
   const Cluster& cluster_;
   const PlannerOptions& options_;
   std::size_t nodes_;
-  std::vector<NodeSums> sums_; ///< of each set of nodes
-  std::vector<Tensor> tensors_;
+  std::vector<Split> splits_;
   double bytesPerMs_ = INFINITY;                       ///< of the link of a device
   std::vector<std::pair<double, std::int64_t>> kinds_; ///< speed and memory of each class of devices
   std::vector<std::vector<std::int64_t>> leaves_;      ///< of each class

@@ -28,6 +28,10 @@ Definition::Definition(const CostGraph& graph, const Plan& plan, const PlannerOp
 void Definition::readStages() {
   for (std::size_t s = 0; s < stages_.size(); ++s) {
     stages_[s].replicas = plan_.stages[s].replicas;
+    stages_[s].team = plan_.stages[s].split.members;
+    stages_[s].graph = &graph_;
+    for (const CostGraph& divided : graph_.divided)
+      if (divided.split == plan_.stages[s].split) stages_[s].graph = &divided;
     stages_[s].leaves.resize(static_cast<std::size_t>(plan_.stages[s].replicas));
     for (std::int64_t v : plan_.stages[s].nodes) stageOf_[static_cast<std::size_t>(v)] = static_cast<int>(s);
     bool delayed = !plan_.schedule->hasBatches && plan_.sync == SyncPolicy::overlap && stages_.size() > 1;
@@ -41,7 +45,7 @@ void Definition::readStages() {
     double speed = INFINITY; // round robin: the slowest replica counts
     for (std::int64_t leaf : stage.leaves) speed = std::min(speed, plan_.cluster.deviceAt(leaf).speed);
     for (std::int64_t v : plan_.stages[s].nodes) {
-      const CostNode& node = graph_.nodes[static_cast<std::size_t>(v)];
+      const CostNode& node = stage.graph->nodes[static_cast<std::size_t>(v)];
       stage.forwardMs += node.forwardMs / speed;
       stage.backwardMs += (node.inputGradientMs + node.weightGradientMs) / speed;
       if (plan_.stages[s].recompute) stage.backwardMs += node.forwardMs / speed;
@@ -53,8 +57,9 @@ void Definition::readStages() {
 }
 
 void Definition::readTrips() {
-  for (const CostTensor& tensor : graph_.tensors) {
-    int from = stageOf_[static_cast<std::size_t>(tensor.from)];
+  for (std::size_t t = 0; t < graph_.tensors.size(); ++t) {
+    const int from = stageOf_[static_cast<std::size_t>(graph_.tensors[t].from)];
+    const CostTensor& tensor = graphOf(from).tensors[t];
     std::set<int> users;
     for (std::int64_t node : tensor.to) users.insert(stageOf_[static_cast<std::size_t>(node)]);
     users.erase(from);
@@ -77,16 +82,17 @@ void Definition::readTrips() {
   for (const std::vector<Trip>* list : {&values_, &gradients_})
     for (const Trip& trip : *list) {
       trips_[{trip.from, trip.to, trip.gradient}] += trip.bytes;
-      bytesMoved_ += static_cast<double>(trip.bytes);
+      bytesMoved_ += static_cast<double>(trip.bytes * stages_[static_cast<std::size_t>(trip.to)].team);
     }
 }
 
 void Definition::readTied() {
-  for (const CostSharedParameter& parameter : graph_.sharedParameters) {
+  for (std::size_t p = 0; p < graph_.sharedParameters.size(); ++p) {
     std::map<int, int> uses;
-    for (std::int64_t node : parameter.nodes) ++uses[stageOf_[static_cast<std::size_t>(node)]];
+    for (std::int64_t node : graph_.sharedParameters[p].nodes) ++uses[stageOf_[static_cast<std::size_t>(node)]];
     if (uses.empty()) continue;
-    int owner = uses.begin()->first;
+    const int owner = uses.begin()->first;
+    const CostSharedParameter& parameter = graphOf(owner).sharedParameters[p];
     stages_[static_cast<std::size_t>(owner)].parameters += static_cast<double>(parameter.bytes);
     for (const auto& [stage, count] : uses) tied_.push_back({owner, stage, count, parameter.bytes});
   }
@@ -109,9 +115,10 @@ void Definition::addCoreTimes() {
   for (const auto& [key, bytes] : trips_) {
     const auto& [from, to, gradient] = key;
     if (stages_[static_cast<std::size_t>(from)].leaves == stages_[static_cast<std::size_t>(to)].leaves) continue;
+    const int sent = mostSent(stages_[static_cast<std::size_t>(from)], stages_[static_cast<std::size_t>(to)]);
     for (int end : {from, to}) {
       Stage& stage = stages_[static_cast<std::size_t>(end)];
-      const double ms = msPerByte * static_cast<double>(bytes) / speedOf(stage);
+      const double ms = msPerByte * static_cast<double>(bytes) * (end == from ? sent : 1) / speedOf(stage);
       (gradient ? stage.gradientCoreMs : stage.forwardMs) += ms;
     }
   }
@@ -130,14 +137,46 @@ void Definition::alongRoute(std::int64_t from, std::int64_t to, Visit visit) con
   }
 }
 
-double Definition::transferMs(std::int64_t from, std::int64_t to, double bytes) const {
+/// Of one transfer that puts so many bytes on each link.
+double Definition::transferMs(const std::map<Link, double>& bytes) const {
   double latency = 0, slowest = 0;
-  alongRoute(from, to, [&](const Link& link) {
+  for (const auto& [link, amount] : bytes) {
     const ClusterLevel& level = plan_.cluster.levels[static_cast<std::size_t>(link.level)];
     latency = std::max(latency, level.latencyS);
-    if (level.bandwidthBytesPerS > 0) slowest = std::max(slowest, bytes / level.bandwidthBytesPerS);
-  });
+    if (level.bandwidthBytesPerS > 0) slowest = std::max(slowest, amount / level.bandwidthBytesPerS);
+  }
   return 1e3 * (latency + slowest);
+}
+
+int Definition::mostSent(const Stage& sender, const Stage& receiver) {
+  std::vector<int> sent(static_cast<std::size_t>(sender.team), 0);
+  forEachReceiver(sender, receiver, [&](int from, int) { ++sent[static_cast<std::size_t>(from)]; });
+  return *std::max_element(sent.begin(), sent.end());
+}
+
+/// Whether everything is whole that crosses from this stage, or one before it, to the next one, or one behind that.
+bool Definition::isCleanAt(int border) const {
+  for (std::size_t t = 0; t < graph_.tensors.size(); ++t) {
+    if (stageOf_[static_cast<std::size_t>(graph_.tensors[t].from)] > border) continue;
+    for (std::int64_t user : graph_.tensors[t].to)
+      if (stageOf_[static_cast<std::size_t>(user)] > border &&
+          (graphOf(border).tensors[t].isPart || graphOf(border + 1).tensors[t].isPart))
+        return false;
+  }
+  return true;
+}
+
+bool Definition::bordersAreClean() const {
+  for (int s = 0; s + 1 < static_cast<int>(stages_.size()); ++s)
+    if (&graphOf(s) != &graphOf(s + 1) && !isCleanAt(s)) return false;
+  for (std::size_t p = 0; p < graph_.sharedParameters.size(); ++p)
+    for (std::int64_t a : graph_.sharedParameters[p].nodes)
+      for (std::int64_t b : graph_.sharedParameters[p].nodes) {
+        const CostGraph &own = graphOf(stageOf_[static_cast<std::size_t>(a)]),
+                        &other = graphOf(stageOf_[static_cast<std::size_t>(b)]);
+        if (&own != &other && own.sharedParameters[p].isPart) return false;
+      }
+  return true;
 }
 
 /// What is left of the all-reduce when the backward ends: bucket by bucket, from the last node on.
@@ -146,8 +185,8 @@ double Definition::exposed(int s) const {
   if (stage.delay > 0 || stage.syncMs <= 0) return 0;
   // The whole graph's buckets. A shared parameter counts where it is used first.
   std::vector<std::int64_t> all;
-  for (const CostNode& node : graph_.nodes) all.push_back(node.parameterBytes);
-  for (const CostSharedParameter& parameter : graph_.sharedParameters)
+  for (const CostNode& node : stage.graph->nodes) all.push_back(node.parameterBytes);
+  for (const CostSharedParameter& parameter : stage.graph->sharedParameters)
     if (!parameter.nodes.empty()) all[static_cast<std::size_t>(parameter.nodes[0])] += parameter.bytes;
   std::vector<int> bucketOf(all.size());
   std::int64_t filled = 0;
@@ -164,7 +203,7 @@ double Definition::exposed(int s) const {
     if (bytes == 0) return;
     double left = 0;
     for (std::int64_t u : plan_.stages[static_cast<std::size_t>(s)].nodes) {
-      const CostNode& node = graph_.nodes[static_cast<std::size_t>(u)];
+      const CostNode& node = stage.graph->nodes[static_cast<std::size_t>(u)];
       if (u < v && !elsewhere) left += (node.weightGradientMs + (halves ? 0 : node.inputGradientMs)) / speed;
     }
     auto [part, isNew] = parts.try_emplace(bucketOf[static_cast<std::size_t>(v)], 0, left);
@@ -172,8 +211,8 @@ double Definition::exposed(int s) const {
     part->second.second = std::min(part->second.second, left);
   };
   for (std::int64_t v : plan_.stages[static_cast<std::size_t>(s)].nodes)
-    add(v, graph_.nodes[static_cast<std::size_t>(v)].parameterBytes, false);
-  for (const CostSharedParameter& parameter : graph_.sharedParameters) {
+    add(v, stage.graph->nodes[static_cast<std::size_t>(v)].parameterBytes, false);
+  for (const CostSharedParameter& parameter : stage.graph->sharedParameters) {
     std::set<int> users;
     std::int64_t first = std::numeric_limits<std::int64_t>::max();
     for (std::int64_t v : parameter.nodes) {
@@ -221,15 +260,17 @@ void Definition::loadAllReduces() {
     };
     bool directly = plan_.cluster.deviceAt(0).name == "cpu";
     // A part of 1/n of `amount` goes from each of n leaves to each other one.
+    // Members with the same number do that among themselves.
     auto exchange = [&](const std::vector<std::int64_t>& leaves, double amount) {
       const auto n = static_cast<double>(leaves.size());
-      for (std::size_t i = 0; i < leaves.size(); ++i)
-        if (directly) {
-          for (std::size_t j = 0; j < leaves.size(); ++j)
-            if (j != i) cross(leaves[i], leaves[j], amount / n);
-        } else {
-          cross(leaves[i], leaves[(i + 1) % leaves.size()], (n - 1) / n * amount);
-        }
+      for (int m = 0; m < stage.team; ++m)
+        for (std::size_t i = 0; i < leaves.size(); ++i)
+          if (directly) {
+            for (std::size_t j = 0; j < leaves.size(); ++j)
+              if (j != i) cross(leaves[i] + m, leaves[j] + m, amount / n);
+          } else {
+            cross(leaves[i] + m, leaves[(i + 1) % leaves.size()] + m, (n - 1) / n * amount);
+          }
     };
     exchange(stage.leaves, 2 * stage.parameters); // reduce-scatter and all-gather
     double longest = 0;
@@ -255,7 +296,7 @@ void Definition::loadAllReduces() {
                sweepsOf(s) * stage.parameters);
     }
     for (const auto& [link, amount] : bytes) linkBytes_[link] += amount / r; // one update per r minibatches
-    bytesMoved_ += std::floor(sentPerBatch(s));
+    bytesMoved_ += stage.team * std::floor(sentPerBatch(s));
   }
 }
 
@@ -270,8 +311,12 @@ void Definition::loadTrips() {
     for (std::int64_t b = 0; b < period; ++b) {
       std::int64_t a = sender.leaves[static_cast<std::size_t>(b % sender.replicas)];
       std::int64_t z = receiver.leaves[static_cast<std::size_t>(b % receiver.replicas)];
-      alongRoute(a, z, [&](const Link& link) { linkBytes_[link] += each * static_cast<double>(bytes); });
-      double ms = transferMs(a, z, static_cast<double>(bytes));
+      std::map<Link, double> moved;
+      forEachReceiver(sender, receiver, [&](int m, int n) {
+        alongRoute(a + m, z + n, [&](const Link& link) { moved[link] += static_cast<double>(bytes); });
+      });
+      for (const auto& [link, amount] : moved) linkBytes_[link] += each * amount;
+      double ms = transferMs(moved);
       sending[a] += each * ms;
       receiving[z] += each * ms;
       mean += each * ms;
@@ -291,10 +336,14 @@ void Definition::loadTied() {
     double bytes = static_cast<double>(tied.bytes) / static_cast<double>(every);
     for (std::size_t q = 0; q < user.leaves.size(); ++q) {
       std::int64_t at = user.leaves[q], of = owner.leaves[q % owner.leaves.size()];
-      alongRoute(of, at, [&](const Link& link) { linkBytes_[link] += bytes; });
-      alongRoute(at, of, [&](const Link& link) { linkBytes_[link] += bytes * tied.uses; });
+      forEachReceiver(owner, user, [&](int m, int n) {
+        alongRoute(of + m, at + n, [&](const Link& link) { linkBytes_[link] += bytes; });
+      });
+      forEachReceiver(user, owner, [&](int n, int m) {
+        alongRoute(at + n, of + m, [&](const Link& link) { linkBytes_[link] += bytes * tied.uses; });
+      });
     }
-    bytesMoved_ += static_cast<double>(tied.bytes * (1 + tied.uses) * user.replicas / every);
+    bytesMoved_ += static_cast<double>(tied.bytes * (user.team + owner.team * tied.uses) * user.replicas / every);
   }
 }
 
@@ -303,8 +352,9 @@ void Definition::loadCores() {
   std::map<std::int64_t, double> busyMs;
   for (const Stage& stage : stages_)
     for (std::int64_t leaf : stage.leaves)
-      busyMs[leaf / plan_.cluster.levels[0].count] +=
-          (stage.forwardMs + stage.backwardMs + stage.updateMs) / stage.replicas;
+      for (int member = 0; member < stage.team; ++member)
+        busyMs[(leaf + member) / plan_.cluster.levels[0].count] +=
+            (stage.forwardMs + stage.backwardMs + stage.updateMs) / stage.replicas;
   for (const auto& [machine, ms] : busyMs) {
     std::int64_t cores = plan_.cluster.deviceAt(machine * plan_.cluster.levels[0].count).cores;
     // While the replicas of the only stage wait for each other, no core is used.
@@ -427,6 +477,6 @@ PlanCost Definition::evaluate() const {
   for (int s = 0; s < static_cast<int>(stages_.size()); ++s)
     cost.peakMemoryBytes = std::max(cost.peakMemoryBytes, memory(s, cost.warmup));
   cost.bytesMoved = static_cast<std::int64_t>(bytesMoved_);
-  cost.feasible = fits(cost.warmup) && std::isfinite(cost.timeMs);
+  cost.feasible = bordersAreClean() && fits(cost.warmup) && std::isfinite(cost.timeMs);
   return cost;
 }

@@ -21,6 +21,9 @@ public:
   /// if no warm-up that reaches `limitMs` fits into memory.
   std::vector<int> bestWarmup(double limitMs) const;
 
+  /// Whether values are whole where stages of different splits meet, and parameters that such stages share.
+  bool bordersAreClean() const;
+
   /// Of one replica of a stage.
   std::int64_t memory(int stage, const std::vector<int>& warmup) const;
   std::int64_t memoryLimit(int stage) const;
@@ -31,13 +34,15 @@ public:
 
 private:
   struct Stage {
+    const CostGraph* graph = nullptr; ///< of its split
     int replicas = 1, delay = 0;
+    int team = 1; ///< members of a replica; times and bytes are those of one
     double forwardMs = 0, backwardMs = 0, updateMs = 0, syncMs = 0, exposedMs = 0;
     double gradientCoreMs = 0, syncCoreMs = 0; ///< of backwardMs and updateMs
     double parameters = 0;                     ///< bytes, with shared ones that it owns
-    std::vector<std::int64_t> leaves;
+    std::vector<std::int64_t> leaves;          ///< of the first member of each replica; the others follow
   };
-  /// A value or gradient, or all of them together, from one stage to another.
+  /// A value or gradient, or all of them together, from one stage to each member of another.
   struct Trip {
     int from = 0, to = 0;
     std::int64_t bytes = 0;
@@ -69,6 +74,14 @@ private:
   double sweepsOf(int stage) const;
   double sentPerBatch(int stage) const;
   std::int64_t placesFor(int stage) const;
+  const CostGraph& graphOf(int stage) const { return *stages_[static_cast<std::size_t>(stage)].graph; }
+  /// Calls `visit(member of the sender, member of the receiver)` for each that receives.
+  template <class Visit>
+  static void forEachReceiver(const Stage& sender, const Stage& receiver, Visit visit) {
+    for (int to = 0; to < receiver.team; ++to) visit(to % sender.team, to);
+  }
+  static int mostSent(const Stage& sender, const Stage& receiver);
+  bool isCleanAt(int border) const;
   void readStages();
   void readTrips();
   void readTied();
@@ -83,7 +96,7 @@ private:
   void busy(double ms) { largestLoad_ = ms > largestLoad_ ? ms : largestLoad_; }
   template <class Visit>
   void alongRoute(std::int64_t from, std::int64_t to, Visit visit) const;
-  double transferMs(std::int64_t from, std::int64_t to, double bytes) const;
+  double transferMs(const std::map<Link, double>& bytes) const;
   std::vector<int> warmupFor(double timeMs) const;
   double loopTime(const Loop& loop, const std::vector<int>& warmup) const;
   bool outrunsOwner(const Tied& tied, const std::vector<int>& warmup) const;

@@ -81,8 +81,8 @@ std::int64_t Definition::placesFor(int s) const {
     if (t < s) return 0;
     std::int64_t parameters = 0, gradients = 0;
     for (std::int64_t v : plan_.stages[static_cast<std::size_t>(t)].nodes) {
-      parameters += graph_.nodes[static_cast<std::size_t>(v)].parameterBytes;
-      gradients += graph_.nodes[static_cast<std::size_t>(v)].gradientBytes;
+      parameters += graphOf(t).nodes[static_cast<std::size_t>(v)].parameterBytes;
+      gradients += graphOf(t).nodes[static_cast<std::size_t>(v)].gradientBytes;
     }
     for (const Tied& tied : tied_)
       if (tied.owner == t) {
@@ -101,7 +101,7 @@ std::int64_t Definition::memory(int s, const std::vector<int>& warmup) const {
   std::int64_t handover = 0;
   std::int64_t w = warmup[static_cast<std::size_t>(s)];
   for (std::int64_t v : plan_.stages[static_cast<std::size_t>(s)].nodes) {
-    const CostNode& node = graph_.nodes[static_cast<std::size_t>(v)];
+    const CostNode& node = graphOf(s).nodes[static_cast<std::size_t>(v)];
     parameters += node.parameterBytes;
     bytes += node.frozenBytes;
     gradients += node.gradientBytes;
@@ -110,7 +110,7 @@ std::int64_t Definition::memory(int s, const std::vector<int>& warmup) const {
     scratch = std::max(scratch, node.scratchBytes);
     workspace = std::max(workspace, node.workspaceBytes);
   }
-  for (const CostFrozenParameter& frozen : graph_.frozenParameters)
+  for (const CostFrozenParameter& frozen : graphOf(s).frozenParameters)
     if (std::any_of(frozen.nodes.begin(), frozen.nodes.end(),
                     [&](std::int64_t v) { return stageOf_[static_cast<std::size_t>(v)] == s; }))
       bytes += frozen.bytes;
@@ -129,7 +129,7 @@ std::int64_t Definition::memory(int s, const std::vector<int>& warmup) const {
       bytes += tied.bytes * (alive + 2 * tied.uses);
     }
   }
-  for (const CostTensor& tensor : graph_.tensors)
+  for (const CostTensor& tensor : graphOf(s).tensors)
     if (stageOf_[static_cast<std::size_t>(tensor.from)] == s &&
         std::any_of(tensor.to.begin(), tensor.to.end(),
                     [&](std::int64_t v) { return stageOf_[static_cast<std::size_t>(v)] != s; }))

@@ -34,7 +34,15 @@ static std::string verifyRanks(const Plan& plan) {
   std::set<std::int64_t> devices;
   std::set<std::pair<int, int>> hosted;
   for (const PlanRank& rank : plan.ranks) {
-    if (rank.devices.size() != 1) return "rank " + std::to_string(rank.rank) + " does not have one device";
+    const auto members = static_cast<std::int64_t>(membersOf(plan, rank));
+    if (static_cast<std::int64_t>(rank.devices.size()) != members)
+      return "rank " + std::to_string(rank.rank) + " does not have " +
+             (members == 1 ? std::string("one device") : std::to_string(members) + " devices");
+    const std::int64_t machine = plan.cluster.levels.empty() ? 1 : plan.cluster.levels[0].count;
+    for (std::size_t i = 1; i < rank.devices.size(); ++i)
+      if (rank.devices[i] != rank.devices[0] + static_cast<std::int64_t>(i) ||
+          rank.devices[i] / machine != rank.devices[0] / machine)
+        return "the team of rank " + std::to_string(rank.rank) + " is not of neighbours on one machine";
     for (std::int64_t device : rank.devices)
       if (device < 0 || device >= plan.cluster.deviceCount() || !devices.insert(device).second)
         return "device " + std::to_string(device) + " does not exist or is used twice";

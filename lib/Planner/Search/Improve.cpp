@@ -14,15 +14,17 @@ using Chain = std::vector<ChainStage>;
 
 class Climb {
 public:
-  Climb(const States& states, const PlannerOptions& options, const Machine& machine, Incumbent& incumbent)
-      : states_(states), options_(options), incumbent_(incumbent), devices_(static_cast<int>(machine.components(0))) {}
+  Climb(const States& states, const SplitLoads& loads, const PlannerOptions& options, const Machine& machine,
+        Incumbent& incumbent)
+      : states_(states), loads_(loads), options_(options), incumbent_(incumbent),
+        devices_(static_cast<int>(machine.components(0))) {}
 
   void run() {
     if (!options_.stageReplicas.empty()) return;
     for (bool improved = true; improved && !incumbent_.isExhausted();) {
       current_ = incumbent_.chainIn(states_);
       if (current_.empty()) return;
-      improved = moveReplicas() || moveCuts() || join() || split();
+      improved = moveReplicas() || moveCuts() || join() || split() || divide();
     }
   }
 
@@ -32,19 +34,48 @@ private:
     return !incumbent_.isExhausted() && incumbent_.offer(states_, chain);
   }
 
+  int team(const ChainStage& stage) const { return loads_.team(stage.split); }
+
+  int usedDevices() const {
+    int used = 0;
+    for (const ChainStage& stage : current_) used += stage.replicas * team(stage);
+    return used;
+  }
+
+  /// Another split for a run of stages, with about as many devices.
+  bool divide() {
+    if (loads_.count() == 1 || !options_.stageSplits.empty()) return false;
+    bool better = false;
+    for (std::size_t first = 0; first < current_.size(); ++first)
+      for (std::size_t end = first + 1; end <= current_.size(); ++end)
+        for (int split = 0; split < loads_.count(); ++split) {
+          if (incumbent_.isExhausted()) return better;
+          Chain chain = current_;
+          for (std::size_t s = first; s < end; ++s) {
+            const int devices = chain[s].replicas * team(chain[s]);
+            chain[s].replicas = options_.straight ? 1 : std::max(1, devices / loads_.team(split));
+            chain[s].split = split;
+          }
+          int used = 0;
+          for (const ChainStage& stage : chain) used += stage.replicas * team(stage);
+          if (used <= devices_) better |= tryChain(chain);
+        }
+    return better;
+  }
+
   bool moveReplicas() {
     if (options_.straight) return false;
-    int used = 0;
-    for (const ChainStage& stage : current_) used += stage.replicas;
+    const int used = usedDevices();
     bool better = false;
     for (std::size_t s = 0; s < current_.size(); ++s)
       for (int step : {1, 2, 4, 8, 16, 32, 64}) {
         if (incumbent_.isExhausted()) return better;
         Chain chain = current_;
         chain[s].replicas += step;
-        if (used + step <= devices_) better |= tryChain(chain);
+        if (used + step * team(chain[s]) <= devices_) better |= tryChain(chain);
         for (std::size_t t = 0; t < current_.size(); ++t) {
           if (s == t || current_[t].replicas <= step) continue;
+          if (used + step * (team(current_[s]) - team(current_[t])) > devices_) continue;
           if (incumbent_.isExhausted()) return better;
           chain = current_;
           chain[s].replicas += step;
@@ -83,7 +114,7 @@ private:
     for (std::size_t s = 0; s + 1 < current_.size() && !incumbent_.isExhausted(); ++s) {
       Chain chain = current_;
       chain[s].to = chain[s + 1].to;
-      if (!options_.straight) chain[s].replicas += chain[s + 1].replicas;
+      if (!options_.straight) chain[s].replicas += chain[s + 1].replicas * team(chain[s + 1]) / team(chain[s]);
       chain.erase(chain.begin() + static_cast<std::ptrdiff_t>(s) + 1);
       better |= tryChain(chain);
     }
@@ -92,8 +123,7 @@ private:
 
   bool split() {
     if (options_.warmupPolicy == WarmupPolicy::given) return false;
-    int used = 0;
-    for (const ChainStage& stage : current_) used += stage.replicas;
+    const int used = usedDevices();
     bool better = false;
     for (std::size_t s = 0; s < current_.size() && !incumbent_.isExhausted(); ++s) {
       const ChainStage& whole = current_[s];
@@ -105,7 +135,7 @@ private:
       for (std::size_t k = stride / 2; k < between.size(); k += stride) {
         double share = (states_.computeMs(between[k]) - states_.computeMs(whole.from)) /
                        std::max(states_.computeMs(whole.to) - states_.computeMs(whole.from), 1e-300);
-        int total = whole.replicas + (used < devices_ && whole.replicas == 1 ? 1 : 0);
+        int total = whole.replicas + (used + team(whole) <= devices_ && whole.replicas == 1 ? 1 : 0);
         if (total < 2) continue;
         int first = std::clamp(static_cast<int>(std::lround(share * total)), 1, total - 1);
         if (options_.straight && total > 2) continue;
@@ -123,6 +153,7 @@ private:
   }
 
   const States& states_;
+  const SplitLoads& loads_;
   const PlannerOptions& options_;
   Incumbent& incumbent_;
   int devices_ = 0;
@@ -131,12 +162,14 @@ private:
 
 } // namespace
 
-void pdc::climb(const States& states, const PlannerOptions& options, const Machine& machine, Incumbent& incumbent) {
-  if (machine.classes().size() == 1) Climb(states, options, machine, incumbent).run();
+void pdc::climb(const States& states, const SplitLoads& loads, const PlannerOptions& options, const Machine& machine,
+                Incumbent& incumbent) {
+  if (machine.classes().size() == 1) Climb(states, loads, options, machine, incumbent).run();
 }
 
-void pdc::shiftCuts(const CostGraph& graph, const SolverProblem& problem, const PlannerOptions& options,
+void pdc::shiftCuts(const CostGraph& graph, const std::vector<SolverProblem>& problems, const PlannerOptions& options,
                     const Machine& machine, int window, Incumbent& incumbent) {
+  const SolverProblem& problem = problems[0];
   const std::vector<PartitionStage> stages = incumbent.best().partition.stages;
   std::size_t n = problem.blocks.size();
   if (stages.size() < 2 || machine.classes().size() > 1) return;
@@ -170,10 +203,11 @@ void pdc::shiftCuts(const CostGraph& graph, const SolverProblem& problem, const 
   std::set<NodeSet> distinct;
   for (const std::set<NodeSet>& layer : candidates) distinct.insert(layer.begin(), layer.end());
   States states(problem, {distinct.begin(), distinct.end()});
-  StageLoads loads(graph, problem, states, machine, options);
+  SplitLoads loads(graph, problems, states, machine, options);
   for (int level = 1; level < machine.levels(); ++level)
-    if (std::all_of(stages.begin(), stages.end(),
-                    [&](const PartitionStage& stage) { return stage.replicas % machine.inside(level) == 0; }))
+    if (std::all_of(stages.begin(), stages.end(), [&](const PartitionStage& stage) {
+          return graph.splits() == 1 && stage.replicas % machine.inside(level) == 0;
+        }))
       loads.align(static_cast<int>(machine.inside(level)));
   std::map<NodeSet, int> index;
   for (int i = 0; i < states.size(); ++i) index.emplace(states.set(i), i);
@@ -190,7 +224,9 @@ void pdc::shiftCuts(const CostGraph& graph, const SolverProblem& problem, const 
       Label best;
       for (const auto& [i, label] : labels[s]) {
         if (label.timeMs >= best.timeMs || !states.precedes(i, j)) continue;
-        double timeMs = std::max(label.timeMs, loads.bound(loads.stage(i, j), stages[s].replicas));
+        if (s > 0 && !loads.mayMeet(i, stages[s - 1].split, stages[s].split)) continue;
+        const StageLoads& own = loads.of(stages[s].split);
+        double timeMs = std::max(label.timeMs, own.bound(own.stage(i, j), stages[s].replicas));
         if (timeMs < best.timeMs) best = {timeMs, i};
       }
       if (best.from >= 0) labels[s + 1][j] = best;
@@ -200,7 +236,7 @@ void pdc::shiftCuts(const CostGraph& graph, const SolverProblem& problem, const 
   int j = states.last();
   for (std::size_t s = stages.size(); s-- > 0;) {
     int i = labels[s + 1].at(j).from;
-    chain[s] = {i, j, stages[s].replicas, stages[s].recompute, {stages[s].replicas}};
+    chain[s] = {i, j, stages[s].replicas, stages[s].recompute, {stages[s].replicas}, stages[s].split};
     j = i;
   }
   incumbent.offer(states, chain);

@@ -30,7 +30,12 @@ double Incumbent::limitMs() const {
 Partition Incumbent::partitionOf(const States& states, const std::vector<ChainStage>& chain) const {
   Partition partition;
   for (const ChainStage& stage : chain) {
-    PartitionStage own{{}, stage.replicas, stage.recompute, {}};
+    PartitionStage own{.nodes = {},
+                       .replicas = stage.replicas,
+                       .recompute = stage.recompute,
+                       .split = stage.split,
+                       .team = graph_.in(stage.split).split.members,
+                       .ofClass = {}};
     if (machine_.classes().size() > 1) own.ofClass = stage.ofClass;
     (states.set(stage.to) - states.set(stage.from)).forEach([&](std::size_t v) {
       const std::vector<std::int64_t>& nodes = problem_.blocks[v].nodes;
@@ -93,13 +98,20 @@ bool Incumbent::offer(const States& states, const std::vector<RelaxedStage>& pat
   std::vector<int> left;
   for (const DeviceClass& deviceClass : classes) left.push_back(static_cast<int>(deviceClass.leaves.size()));
   for (const RelaxedStage& stage : path) {
-    ChainStage own{stage.from, stage.to, stage.replicas, options_.recompute == RecomputePolicy::all, {}};
+    ChainStage own{.from = stage.from,
+                   .to = stage.to,
+                   .replicas = stage.replicas,
+                   .recompute = options_.recompute == RecomputePolicy::all,
+                   .ofClass = {},
+                   .split = stage.split};
+    const int team = graph_.in(stage.split).split.members;
     int missing = stage.replicas;
     for (int& free : left) {
-      own.ofClass.push_back(std::min(free, missing));
-      free -= own.ofClass.back();
+      own.ofClass.push_back(std::min(free / team, missing));
+      free -= team * own.ofClass.back();
       missing -= own.ofClass.back();
     }
+    if (missing > 0) return false; // teams of one class each have no room
     chain.push_back(std::move(own));
   }
   bool better = offer(states, chain);

@@ -94,7 +94,7 @@ bool Placement::fill(double limitMs, const std::function<bool()>& stop) {
       int start = 0;
       while (start < devices_ && from[start].timeMs == infinity) ++start;
       if (start == devices_) continue;
-      const StageLoads::Stage& stage = relaxation_.stage(j, k);
+      const StageLoads::Stage& stage = relaxation_.stage(j, k, 0);
       int most = options_.straight ? 1 : devices_ - start;
       int least = loads_.fewestReplicas(stage, limitMs, most);
       if (least == 0) continue;

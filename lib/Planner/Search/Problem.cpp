@@ -1,6 +1,7 @@
 #include "Search/Problem.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 
 using namespace pdc;
@@ -79,7 +80,13 @@ SolverProblem SolverProblem::of(const CostGraph& graph) {
   problem.blocks = sumBlocks(graph, group, groups);
   problem.dag = *Dag::make(groups, edgesBetween(graph, group));
   for (const CostTensor& tensor : graph.tensors) {
-    BlockTensor own{group[tensor.from], {}, tensor.bytes, {}, true};
+    BlockTensor own{.from = group[tensor.from],
+                    .to = {},
+                    .bytes = tensor.bytes,
+                    .isPart = tensor.isPart,
+                    .crossingBytes = tensor.bytes,
+                    .gradientFrom = {},
+                    .inOrder = true};
     own.to = othersOf(tensor.to, group, own.from);
     own.gradientFrom = othersOf(tensor.gradientUsers(), group, own.from);
     int last = -1;
@@ -90,4 +97,39 @@ SolverProblem SolverProblem::of(const CostGraph& graph) {
     if (!own.to.empty()) problem.tensors.push_back(std::move(own));
   }
   return problem;
+}
+
+std::vector<SolverProblem> SolverProblem::ofSplits(const CostGraph& graph) {
+  std::vector<SolverProblem> problems;
+  for (int split = 0; split < graph.splits(); ++split) problems.push_back(of(graph.in(split)));
+  if (problems.size() == 1 && graph.split.isNone()) return problems;
+  const auto members = [&](std::size_t split) { return graph.in(static_cast<int>(split)).split.members; };
+  std::vector<double> leastMs, leastWorkMs, leastUpdateMs;
+  for (std::size_t v = 0; v < problems[0].blocks.size(); ++v) {
+    double ms = std::numeric_limits<double>::infinity(), workMs = ms, updateMs = ms;
+    for (std::size_t k = 0; k < problems.size(); ++k) {
+      const ProblemBlock& block = problems[k].blocks[v];
+      const double own = block.forwardMs + block.backwardMs;
+      ms = std::min(ms, own);
+      workMs = std::min(workMs, members(k) * own);
+      updateMs = std::min(updateMs, members(k) * block.updateMs);
+    }
+    leastMs.push_back(ms);
+    leastWorkMs.push_back(workMs);
+    leastUpdateMs.push_back(updateMs);
+  }
+  std::vector<std::int64_t> leastBytes;
+  for (std::size_t t = 0; t < problems[0].tensors.size(); ++t) {
+    std::int64_t bytes = std::numeric_limits<std::int64_t>::max();
+    for (std::size_t k = 0; k < problems.size(); ++k)
+      bytes = std::min(bytes, members(k) * problems[k].tensors[t].bytes);
+    leastBytes.push_back(bytes);
+  }
+  for (SolverProblem& problem : problems) {
+    problem.leastMs = leastMs;
+    problem.leastWorkMs = leastWorkMs;
+    problem.leastUpdateMs = leastUpdateMs;
+    for (std::size_t t = 0; t < leastBytes.size(); ++t) problem.tensors[t].crossingBytes = leastBytes[t];
+  }
+  return problems;
 }

@@ -31,8 +31,10 @@ struct BlockTensor {
   int from = 0;
   std::vector<int> to; ///< blocks, ascending, without the producer's
   std::int64_t bytes = 0;
-  std::vector<int> gradientFrom; ///< those of `to` that have a part of its gradient, ascending
-  bool inOrder = true;           ///< of any two of these, all parts of the one are added before those of the other
+  bool isPart = false;            ///< as CostTensor's
+  std::int64_t crossingBytes = 0; ///< what all members of a receiver get of it, in any split at least
+  std::vector<int> gradientFrom;  ///< those of `to` that have a part of its gradient, ascending
+  bool inOrder = true;            ///< of any two of these, all parts of the one are added before those of the other
 
   bool hasGradient() const { return !gradientFrom.empty(); }
 };
@@ -42,8 +44,14 @@ struct SolverProblem {
   std::vector<BlockTensor> tensors;
   Dag dag;
   std::vector<int> blockOf; ///< of each node of the graph
+  /// Where there are several splits to choose from, of each block the least in any of them: computation both ways, the
+  /// same times the members of a team, and their updates, in ms. Else empty.
+  std::vector<double> leastMs, leastWorkMs, leastUpdateMs;
 
+  /// Of the graph without the others that it holds.
   static SolverProblem of(const CostGraph& graph);
+  /// One for each of its splits. They have the same blocks and tensors.
+  static std::vector<SolverProblem> ofSplits(const CostGraph& graph);
 };
 
 } // namespace pdc

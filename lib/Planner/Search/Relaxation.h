@@ -5,35 +5,43 @@
 //
 //   fewest(s, 0) = 0 for the empty state,   fewest(j) = min over i ⊂ j of fewest(i) + fewestReplicas(i, j)
 //
+// Where stages may be divided in several ways, a label is of a state and the split of the last stage: a replica takes
+// as many devices as its team has members, and stages of different splits meet at clean borders only
+// (docs/Planning.md).
+//
 // Fewest is best because nothing in the relaxed problem gets worse with more devices left. A pass that fails proves
 // that no plan reaches the time, if the states are complete: every load of the definition is at least its term.
 #pragma once
 
-#include "Search/StageLoads.h"
+#include "Search/SplitLoads.h"
 
 namespace pdc {
 
 /// A chain of states with replicas.
 struct RelaxedStage {
-  int from = 0, to = 0, replicas = 1;
+  int from = 0, to = 0, replicas = 1, split = 0;
 };
 
 class Relaxation {
 public:
-  Relaxation(const States& states, const StageLoads& loads, const PlannerOptions& options, int devices);
+  Relaxation(const States& states, const SplitLoads& loads, const PlannerOptions& options, int devices);
 
   /// Labels all states for time limitMs. Returns whether the full state is reached with the devices that there are.
   bool label(double limitMs);
+
+  /// From now on all stages have this split; -1, the start: each may have any. What is a bound of one split is none of
+  /// others.
+  void restrictTo(int split) { only_ = split; }
 
   /// Number of stages that every plan must have, or 0.
   int stageCount() const { return stageCount_; }
 
   /// Fewest devices for the state as the first stages of a plan (exactly `stages` where stageCount() > 0), within the
-  /// last label(); `unreachable` if impossible.
-  int fewest(int state, int stages) const { return at(stages, state).devices; }
+  /// last label(), if the stage after it has the split `next` (-1: none comes, or any); `unreachable` if impossible.
+  int fewest(int state, int stages, int next) const;
   static constexpr int unreachable = 1 << 29;
 
-  /// The plan behind fewest(last, stageCount()).
+  /// The plan behind fewest(last, stageCount(), -1).
   std::vector<RelaxedStage> path() const;
 
   /// The largest bound of its stages.
@@ -48,23 +56,28 @@ public:
   const std::vector<int>& before(int j) const { return before_[j]; }
 
   /// The stage between before(j)[k] and j; valid until the next call.
-  const StageLoads::Stage& stage(int j, std::size_t k) const;
+  const StageLoads::Stage& stage(int j, std::size_t k, int split) const;
 
 private:
   struct Label {
     int devices = unreachable, from = -1, replicas = 0;
   };
-  Label& at(int stages, int state) { return labels_[layer(stages) * states_.size() + state]; }
-  const Label& at(int stages, int state) const { return labels_[layer(stages) * states_.size() + state]; }
+  Label& at(int stages, int state, int split) { return labels_[place(stages, state, split)]; }
+  const Label& at(int stages, int state, int split) const { return labels_[place(stages, state, split)]; }
+  std::size_t place(int stages, int state, int split) const {
+    return (layer(stages) * states_.size() + state) * loads_.count() + split;
+  }
+  void labelState(int stages, int j, int split, double limitMs);
+  int lastSplit(int state, int stages, int next) const;
   std::size_t layer(int stages) const { return stageCount_ > 0 ? static_cast<std::size_t>(stages) : 0; }
 
   const States& states_;
-  const StageLoads& loads_;
+  const SplitLoads& loads_;
   const PlannerOptions& options_;
-  int devices_ = 0, stageCount_ = 0;
+  int devices_ = 0, stageCount_ = 0, only_ = -1;
   std::vector<Label> labels_;
   std::vector<std::vector<int>> before_;
-  std::vector<std::vector<StageLoads::Stage>> kept_; ///< stages of before_, if there are not too many
+  std::vector<std::vector<StageLoads::Stage>> kept_; ///< stages of before_, in each split, if they are not too many
   mutable StageLoads::Stage scratch_;
 };
 

@@ -8,11 +8,11 @@ using namespace pdc;
 
 static constexpr double tolerance = 1e-9; // of isBetter
 
-Search::Search(const CostGraph& graph, const PlannerOptions& options, const States& states, const StageLoads& loads,
-               const Machine& machine, Relaxation& relaxation, const Placement& placement, Incumbent& incumbent)
+Search::Search(const CostGraph& graph, const PlannerOptions& options, const States& states, const SplitLoads& loads,
+               const Machine& machine, Relaxation& relaxation, const Placement& placement, bool placed,
+               Incumbent& incumbent)
     : graph_(graph), options_(options), states_(states), loads_(loads), machine_(machine), relaxation_(relaxation),
-      placement_(placement), incumbent_(incumbent), placed_(Placement::matters(machine)),
-      cores_(static_cast<double>(machine.allCores())) {}
+      placement_(placement), incumbent_(incumbent), placed_(placed), cores_(static_cast<double>(machine.allCores())) {}
 
 bool Search::run(bool ties) {
   ties_ = ties;
@@ -53,31 +53,36 @@ bool Search::relabel() {
   leastMemory_.assign(states_.size(), 0);
   leastMoved_.assign(states_.size(), 0);
   if (!ties_ || relaxation_.stageCount() > 0) return true;
-  int devices = static_cast<int>(machine_.components(0));
-  for (int j = 1; j < states_.size(); ++j) {
-    leastMemory_[j] = std::numeric_limits<std::int64_t>::max();
-    leastMoved_[j] = std::numeric_limits<double>::max();
-    for (std::size_t k = 0; k < relaxation_.before(j).size(); ++k) {
-      int i = relaxation_.before(j)[k], most = devices - relaxation_.fewest(i, 0);
+  for (int j = 1; j < states_.size(); ++j) boundTies(j);
+  return true;
+}
+
+/// Least memory and bytes of the stages before a state.
+void Search::boundTies(int j) {
+  const int devices = static_cast<int>(machine_.components(0));
+  leastMemory_[j] = std::numeric_limits<std::int64_t>::max();
+  leastMoved_[j] = std::numeric_limits<double>::max();
+  for (std::size_t k = 0; k < relaxation_.before(j).size(); ++k)
+    for (int split = 0; split < loads_.count(); ++split) {
+      const StageLoads& loads = loads_.of(split);
+      int i = relaxation_.before(j)[k], most = (devices - relaxation_.fewest(i, 0, split)) / loads_.team(split);
       if (options_.straight) most = std::min(most, 1);
       if (most < 1) continue;
-      const StageLoads::Stage& stage = relaxation_.stage(j, k);
-      int fewest = loads_.fewestReplicas(stage, labelledMs_, most);
+      const StageLoads::Stage& stage = relaxation_.stage(j, k, split);
+      int fewest = loads.fewestReplicas(stage, labelledMs_, most);
       if (fewest == 0) continue;
       std::int64_t memory = std::numeric_limits<std::int64_t>::max();
       for (int replicas : {1, most})
         for (bool recompute : {false, true})
           if (recompute ? loads_.mayRecompute() : !loads_.mustRecompute())
-            memory = std::min(memory, loads_.memoryBytes(stage, replicas, recompute, labelledMs_));
+            memory = std::min(memory, loads.memoryBytes(stage, replicas, recompute, labelledMs_));
       leastMemory_[j] = std::min(leastMemory_[j], std::max(leastMemory_[i], memory));
-      leastMoved_[j] = std::min(leastMoved_[j], leastMoved_[i] + loads_.bytesMoved(stage, fewest));
+      leastMoved_[j] = std::min(leastMoved_[j], leastMoved_[i] + loads.bytesMoved(stage, fewest));
     }
-  }
-  return true;
 }
 
 bool Search::isHopeless(const Suffix& suffix) const {
-  int rest = relaxation_.fewest(suffix.state, suffix.stagesLeft);
+  int rest = relaxation_.fewest(suffix.state, suffix.stagesLeft, suffix.split);
   if (rest == Relaxation::unreachable) return true;
   double loadMs = placed_ ? std::max(suffix.loadMs, placement_.best(suffix.state, suffix.offset)) : suffix.loadMs;
   if (!incumbent_.found()) return loadMs == std::numeric_limits<double>::infinity();
@@ -99,38 +104,39 @@ bool Search::isHopeless(const Suffix& suffix) const {
   if (moved > static_cast<double>(best.bytesMoved)) return true;
   if (moved < static_cast<double>(best.bytesMoved - states_.size() - 2)) return false;
   int devices = 0;
-  for (const PartitionStage& stage : incumbent_.best().partition.stages) devices += stage.replicas;
+  for (const PartitionStage& stage : incumbent_.best().partition.stages) devices += stage.replicas * stage.team;
   return suffix.devices + rest > devices && moved >= static_cast<double>(best.bytesMoved);
 }
 
 /// All cores compute what the suffix takes on its devices and what is left at least: no plan in here is faster.
 double Search::coresMs(const Suffix& suffix) const {
   if (cores_ == 0) return 0;
-  double leftMs = states_.computeMs(suffix.state);
+  double leftMs = states_.workMs(suffix.state);
   if (!options_.schedule->hasBatches)
-    leftMs += options_.leastUpdateMs(states_.updateMs(suffix.state)); // else once in a batch
+    leftMs += options_.leastUpdateMs(states_.updateWorkMs(suffix.state)); // else once in a batch
   return (suffix.busyMs + leftMs / loads_.best().speed) / cores_;
 }
 
 /// No plan in here has a smaller load.
 double Search::leastLoadMs(const Suffix& suffix) const {
   int devices = placed_ ? suffix.offset : static_cast<int>(machine_.components(0)) - suffix.devices;
-  double leftMs = states_.computeMs(suffix.state) / loads_.best().speed;
+  double leftMs = states_.workMs(suffix.state) / loads_.best().speed;
   return leftMs > 0 && devices > 0 ? std::max(suffix.ownMs, leftMs / devices) : suffix.ownMs;
 }
 
-void Search::addSteps(const Suffix& suffix, const StageLoads::Stage& stage, bool recompute, std::vector<int>& ofClass,
-                      std::size_t nextClass, int replicas, int least, int most, std::vector<Step>& steps) {
+void Search::addSteps(const Suffix& suffix, const Form& form, std::vector<int>& ofClass, std::size_t nextClass,
+                      int replicas, std::vector<Step>& steps) {
   const std::vector<DeviceClass>& classes = machine_.classes();
+  const int team = loads_.team(form.split);
   if (nextClass < classes.size()) {
-    for (int count = 0; count <= std::min(classLeft_[nextClass], most - replicas); ++count) {
+    for (int count = 0; count <= std::min(classLeft_[nextClass] / team, form.most - replicas); ++count) {
       if (incumbent_.isExhausted()) {
         complete_ = false;
         return;
       }
-      if (nextClass + 1 == classes.size() && replicas + count < least) continue;
+      if (nextClass + 1 == classes.size() && replicas + count < form.least) continue;
       ofClass.push_back(count);
-      addSteps(suffix, stage, recompute, ofClass, nextClass + 1, replicas + count, least, most, steps);
+      addSteps(suffix, form, ofClass, nextClass + 1, replicas + count, steps);
       ofClass.pop_back();
     }
     return;
@@ -142,50 +148,61 @@ void Search::addSteps(const Suffix& suffix, const StageLoads::Stage& stage, bool
       host.limitBytes = std::min(host.limitBytes, classes[c].memoryBytes);
     }
   incumbent_.spend(1);
-  double bound = loads_.bound(stage, replicas, recompute, host);
+  const StageLoads& loads = loads_.of(form.split);
+  const StageLoads::Stage& stage = form.stage;
+  double bound = loads.bound(stage, replicas, form.recompute, host);
   if (bound == std::numeric_limits<double>::infinity()) return;
   Carry carry = suffix.carry;
-  if (placed_) bound = std::max(bound, placement_.bound(stage, suffix.offset - replicas, replicas, recompute, carry));
-  Step step{suffix, {stage.from, stage.to, replicas, recompute, ofClass}};
+  if (placed_)
+    bound = std::max(bound, placement_.bound(stage, suffix.offset - replicas, replicas, form.recompute, carry));
+  Step step{suffix, {stage.from, stage.to, replicas, form.recompute, ofClass, form.split}};
   step.after.state = stage.from;
-  step.after.busyMs += loads_.busyMs(stage, replicas, recompute, host.speed);
+  step.after.split = form.split;
+  step.after.busyMs += team * loads.busyMs(stage, replicas, form.recompute, host.speed);
   if (ties_ && machine_.sharesCores())
-    step.after.ownMs = std::max(suffix.ownMs, loads_.loadBound(stage, replicas, recompute, host));
+    step.after.ownMs = std::max(suffix.ownMs, loads.loadBound(stage, replicas, form.recompute, host));
   step.after.loadMs = std::max({suffix.loadMs, bound, coresMs(step.after)});
-  step.after.devices += replicas;
+  step.after.devices += replicas * team;
   if (placed_) {
     step.after.offset -= replicas;
     step.after.carry = carry;
   }
   if (relaxation_.stageCount() > 0) --step.after.stagesLeft;
   if (ties_) {
-    step.after.memoryBytes = std::max(suffix.memoryBytes, loads_.memoryBytes(stage, replicas, recompute, labelledMs_));
-    step.after.bytesMoved += loads_.bytesMoved(stage, replicas);
+    step.after.memoryBytes =
+        std::max(suffix.memoryBytes, loads.memoryBytes(stage, replicas, form.recompute, labelledMs_));
+    step.after.bytesMoved += loads.bytesMoved(stage, replicas);
   }
   if (!isHopeless(step.after)) steps.push_back(std::move(step));
 }
 
-void Search::listSteps(const Suffix& suffix, std::vector<Step>& steps) {
-  int devices = placed_ ? suffix.offset : static_cast<int>(machine_.components(0)) - suffix.devices;
-  std::vector<int> ofClass;
-  for (std::size_t k = 0; k < relaxation_.before(suffix.state).size(); ++k) {
-    int from = relaxation_.before(suffix.state)[k];
-    int stagesLeft = relaxation_.stageCount() > 0 ? suffix.stagesLeft - 1 : 0;
-    int most = devices - relaxation_.fewest(from, stagesLeft), least = 1;
-    if (options_.straight) most = std::min(most, 1);
-    if (!options_.stageReplicas.empty()) {
-      least = options_.stageReplicas[stagesLeft];
-      most = std::min(most, least);
-    }
-    if (most < least || (placed_ && from == 0 && most < devices)) continue;
-    const StageLoads::Stage& stage = relaxation_.stage(suffix.state, k);
-    if (options_.stageReplicas.empty()) least = loads_.fewestReplicas(stage, labelledMs_, most);
-    if (least == 0) continue;
-    if (placed_ && from == 0) least = most = devices;
-    for (bool recompute : {false, true})
-      if (recompute ? loads_.mayRecompute() : !loads_.mustRecompute())
-        addSteps(suffix, stage, recompute, ofClass, 0, 0, least, most, steps);
+/// The stages of one split that begin at a state and end where the suffix begins.
+void Search::listSteps(const Suffix& suffix, std::size_t k, int split, std::vector<Step>& steps) {
+  const int devices = placed_ ? suffix.offset : static_cast<int>(machine_.components(0)) - suffix.devices;
+  const int from = relaxation_.before(suffix.state)[k];
+  const int stagesLeft = relaxation_.stageCount() > 0 ? suffix.stagesLeft - 1 : 0;
+  if (suffix.split >= 0 && !loads_.mayMeet(suffix.state, split, suffix.split)) return;
+  if (!loads_.isOffered(split, stagesLeft)) return;
+  int most = (devices - relaxation_.fewest(from, stagesLeft, split)) / loads_.team(split), least = 1;
+  if (options_.straight) most = std::min(most, 1);
+  if (!options_.stageReplicas.empty()) {
+    least = options_.stageReplicas[stagesLeft];
+    most = std::min(most, least);
   }
+  if (most < least || (placed_ && from == 0 && most < devices)) return;
+  const StageLoads::Stage& stage = relaxation_.stage(suffix.state, k, split);
+  if (options_.stageReplicas.empty()) least = loads_.of(split).fewestReplicas(stage, labelledMs_, most);
+  if (least == 0) return;
+  if (placed_ && from == 0) least = most = devices;
+  std::vector<int> ofClass;
+  for (bool recompute : {false, true})
+    if (recompute ? loads_.mayRecompute() : !loads_.mustRecompute())
+      addSteps(suffix, {stage, split, recompute, least, most}, ofClass, 0, 0, steps);
+}
+
+void Search::listSteps(const Suffix& suffix, std::vector<Step>& steps) {
+  for (std::size_t k = 0; k < relaxation_.before(suffix.state).size(); ++k)
+    for (int split = 0; split < loads_.count(); ++split) listSteps(suffix, k, split, steps);
   auto loadOf = [&](const Suffix& after) {
     return placed_ ? std::max(after.loadMs, placement_.best(after.state, after.offset)) : after.loadMs;
   };
@@ -211,10 +228,11 @@ void Search::descend(const Suffix& suffix) {
   listSteps(suffix, steps);
   for (Step& step : steps) {
     if (isHopeless(step.after)) continue;
-    for (std::size_t c = 0; c < classLeft_.size(); ++c) classLeft_[c] -= step.stage.ofClass[c];
+    const int team = loads_.team(step.stage.split);
+    for (std::size_t c = 0; c < classLeft_.size(); ++c) classLeft_[c] -= team * step.stage.ofClass[c];
     chain_.push_back(step.stage);
     descend(step.after);
     chain_.pop_back();
-    for (std::size_t c = 0; c < classLeft_.size(); ++c) classLeft_[c] += step.stage.ofClass[c];
+    for (std::size_t c = 0; c < classLeft_.size(); ++c) classLeft_[c] += team * step.stage.ofClass[c];
   }
 }

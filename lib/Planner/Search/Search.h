@@ -16,6 +16,7 @@ struct ChainStage {
   int from = 0, to = 0, replicas = 1;
   bool recompute = false;
   std::vector<int> ofClass; ///< adding up to replicas
+  int split = 0;
 };
 
 /// The best plan found so far, and the effort that is left. Effort is counted in steps, not seconds, so that the answer
@@ -78,8 +79,9 @@ private:
 
 class Search {
 public:
-  Search(const CostGraph& graph, const PlannerOptions& options, const States& states, const StageLoads& loads,
-         const Machine& machine, Relaxation& relaxation, const Placement& placement, Incumbent& incumbent);
+  /// `placed`: the leaves of stages are looked at, in `placement`.
+  Search(const CostGraph& graph, const PlannerOptions& options, const States& states, const SplitLoads& loads,
+         const Machine& machine, Relaxation& relaxation, const Placement& placement, bool placed, Incumbent& incumbent);
 
   /// Looks for plans that are faster than the best one, or, with `ties`, better in the whole order. Returns whether
   /// nothing was left out.
@@ -89,12 +91,13 @@ private:
   /// What is known of a suffix of stages.
   struct Suffix {
     int state = 0;      ///< where it begins
+    int split = -1;     ///< of its first stage; -1: it has none
     int stagesLeft = 0; ///< before it, where their number is given
     int offset = 0;     ///< leaves before it, where places matter; else 0
     Carry carry;
     double loadMs = 0;
     double ownMs = 0;  ///< the largest load of its stages, whatever cores and loops take
-    double busyMs = 0; ///< computation of one minibatch, all stages together
+    double busyMs = 0; ///< computation of one minibatch, of all members of all stages together
     std::int64_t memoryBytes = 0;
     double bytesMoved = 0;
     int devices = 0;
@@ -106,8 +109,17 @@ private:
 
   void descend(const Suffix& suffix);
   void listSteps(const Suffix& suffix, std::vector<Step>& steps);
-  void addSteps(const Suffix& suffix, const StageLoads::Stage& stage, bool recompute, std::vector<int>& ofClass,
-                std::size_t nextClass, int replicas, int least, int most, std::vector<Step>& steps);
+  /// What all replicas of a stage between two states have in common.
+  struct Form {
+    const StageLoads::Stage& stage;
+    int split = 0;
+    bool recompute = false;
+    int least = 1, most = 1; ///< replicas
+  };
+  void addSteps(const Suffix& suffix, const Form& form, std::vector<int>& ofClass, std::size_t nextClass, int replicas,
+                std::vector<Step>& steps);
+  void listSteps(const Suffix& suffix, std::size_t k, int split, std::vector<Step>& steps);
+  void boundTies(int state);
   bool isHopeless(const Suffix& suffix) const;
   double coresMs(const Suffix& suffix) const;
   double leastLoadMs(const Suffix& suffix) const;
@@ -117,7 +129,7 @@ private:
   const CostGraph& graph_;
   const PlannerOptions& options_;
   const States& states_;
-  const StageLoads& loads_;
+  const SplitLoads& loads_;
   const Machine& machine_;
   Relaxation& relaxation_;
   const Placement& placement_;

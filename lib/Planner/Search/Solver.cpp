@@ -29,20 +29,32 @@ using namespace pdc;
 
 static constexpr double infinity = std::numeric_limits<double>::infinity();
 
+/// Whether every replica is one device.
+static bool isUndivided(const CostGraph& graph) {
+  return graph.splits() == 1 && graph.split.isNone();
+}
+
 /// Work over devices, and over cores: no plan is faster, whatever its stages are.
-static double boundOfAll(const SolverProblem& problem, const Machine& machine, const PlannerOptions& options) {
+static double boundOfAll(const SolverProblem& problem, const Machine& machine, const PlannerOptions& options,
+                         int largestTeam) {
   double workMs = 0, speeds = 0, fastest = 0;
-  for (const ProblemBlock& block : problem.blocks)
-    workMs += (options.recompute == RecomputePolicy::all ? 2 : 1) * block.forwardMs + block.backwardMs +
-              options.leastUpdateMs(block.updateMs);
+  for (std::size_t v = 0; v < problem.blocks.size(); ++v) {
+    const ProblemBlock& block = problem.blocks[v];
+    if (problem.leastMs.empty())
+      workMs += (options.recompute == RecomputePolicy::all ? 2 : 1) * block.forwardMs + block.backwardMs +
+                options.leastUpdateMs(block.updateMs);
+    else
+      workMs += problem.leastWorkMs[v] + options.leastUpdateMs(problem.leastUpdateMs[v]);
+  }
   for (const DeviceClass& deviceClass : machine.classes()) {
     speeds += deviceClass.speed * static_cast<double>(deviceClass.leaves.size());
     fastest = std::max(fastest, deviceClass.speed);
   }
-  if (options.straight) speeds = std::min(speeds, fastest * static_cast<double>(problem.blocks.size()));
+  if (options.straight) speeds = std::min(speeds, fastest * largestTeam * static_cast<double>(problem.blocks.size()));
   if (options.schedule->hasBatches) {
     // Of a batch of m microbatches a device computes ceil(m / R), but updates once.
-    for (const ProblemBlock& block : problem.blocks) workMs -= options.leastUpdateMs(block.updateMs);
+    for (std::size_t v = 0; v < problem.blocks.size(); ++v)
+      workMs -= options.leastUpdateMs(problem.leastMs.empty() ? problem.blocks[v].updateMs : problem.leastUpdateMs[v]);
   }
   return speeds > 0 ? workMs / speeds : 0;
 }
@@ -51,17 +63,21 @@ static double coresBound(const SolverProblem& problem, const Machine& machine, c
   const auto cores = static_cast<double>(machine.allCores());
   if (cores == 0) return 0;
   double workMs = 0, fastest = 0;
-  for (const ProblemBlock& block : problem.blocks)
-    workMs +=
-        block.forwardMs + block.backwardMs + (options.schedule->hasBatches ? 0 : options.leastUpdateMs(block.updateMs));
+  for (std::size_t v = 0; v < problem.blocks.size(); ++v) {
+    const ProblemBlock& block = problem.blocks[v];
+    const bool isOne = problem.leastMs.empty();
+    const double updateMs = options.leastUpdateMs(isOne ? block.updateMs : problem.leastUpdateMs[v]);
+    workMs += (isOne ? block.forwardMs + block.backwardMs : problem.leastWorkMs[v]) +
+              (options.schedule->hasBatches ? 0 : updateMs);
+  }
   for (const DeviceClass& deviceClass : machine.classes()) fastest = std::max(fastest, deviceClass.speed);
   return workMs / fastest / cores;
 }
 
 /// All devices on one stage, or as few as are as fast.
 static void tryOneStage(const States& states, const StageLoads& loads, const PlannerOptions& options, int devices,
-                        Incumbent& incumbent) {
-  int least = 1, most = options.straight ? 1 : devices;
+                        int split, Incumbent& incumbent) {
+  int least = 1, most = options.straight ? std::min(devices, 1) : devices;
   if (!options.stageReplicas.empty()) {
     if (options.stageReplicas.size() > 1) return;
     least = most = options.stageReplicas[0];
@@ -73,7 +89,7 @@ static void tryOneStage(const States& states, const StageLoads& loads, const Pla
   constexpr std::size_t enough = 32;
   for (std::size_t i = 0; i < std::min(enough, order.size()); ++i) {
     if (order[i].first == infinity || order[i].first > incumbent.limitMs() * (1 + 1e-9)) break;
-    incumbent.offer(states, std::vector<RelaxedStage>{{0, states.last(), order[i].second}});
+    incumbent.offer(states, std::vector<RelaxedStage>{{0, states.last(), order[i].second, split}});
   }
 }
 
@@ -82,46 +98,50 @@ namespace {
 /// The best plan over the chains of one family of states, and what it proves.
 class Pass {
 public:
-  Pass(const CostGraph& graph, const PlannerOptions& options, const SolverProblem& problem, const Machine& machine,
-       States states, double low, Incumbent& incumbent, bool isRough = false)
-      : graph_(graph), options_(options), problem_(problem), machine_(machine), states_(std::move(states)),
-        loads_(graph, problem_, states_, machine_, options),
+  Pass(const CostGraph& graph, const PlannerOptions& options, const std::vector<SolverProblem>& problems,
+       const Machine& machine, States states, double low, Incumbent& incumbent, bool isRough = false)
+      : graph_(graph), options_(options), problems_(problems), machine_(machine), states_(std::move(states)),
+        loads_(graph, problems_, states_, machine_, options),
         devices_(static_cast<int>(std::min<std::int64_t>(machine.components(0), 1 << 20))),
         relaxation_(states_, loads_, options, devices_), incumbent_(incumbent),
-        placement_(states_, loads_, options, machine_, relaxation_), low_(low), isRough_(isRough) {}
+        placed_(Placement::matters(machine) && isUndivided(graph)),
+        placement_(states_, loads_.of(0), options, machine_, relaxation_), low_(low), isRough_(isRough) {}
   ~Pass() { incumbent_.forget(states_); }
 
   /// Whether the best plan is proven to have the smallest time. If the states are incomplete and plans that are better
   /// than the best could have others, only a bound of all plans proves it.
   bool run() {
     incumbent_.allow(effort);
-    tryOneStage(states_, loads_, options_, devices_, incumbent_);
+    for (int split = 0; split < loads_.count(); ++split)
+      if (loads_.isOffered(split, 0))
+        tryOneStage(states_, loads_.of(split), options_, devices_ / loads_.team(split), split, incumbent_);
     // Without a limit on time: a plan, or the proof that there is none.
     if (!relaxation_.label(std::numeric_limits<double>::max())) return states_.isComplete();
+    relaxEachSplit();
     relax(1);
     place();
-    if (!isProven() && options_.stageReplicas.empty()) {
+    if (!isProven() && options_.stageReplicas.empty() && isUndivided(graph_)) {
       for (int level = 1; level < machine_.levels(); ++level)
         if (machine_.inside(level) > 1 && machine_.inside(level) < devices_ && machine_.classes().size() == 1)
           relax(static_cast<int>(machine_.inside(level)));
     }
     improve();
-    Search search(graph_, options_, states_, loads_, machine_, relaxation_, placement_, incumbent_);
+    Search search(graph_, options_, states_, loads_, machine_, relaxation_, placement_, placed_, incumbent_);
     bool proven = isProven();
     if (!proven && isSearchable()) {
-      incumbent_.allow(problem_.blocks.size() <= fewBlocks ? 1000 * effort : effort);
+      incumbent_.allow(problems_[0].blocks.size() <= fewBlocks ? 1000 * effort : effort);
       proven = search.run(false) && states_.isComplete();
       if (!proven) improve();
     }
     if (incumbent_.found() && isSearchable()) {
-      incumbent_.allow(problem_.blocks.size() <= fewBlocks ? 100 * effort : effort);
+      incumbent_.allow(problems_[0].blocks.size() <= fewBlocks ? 100 * effort : effort);
       search.run(true);
     }
     for (int round = 0;
          round < 10 && !isRough_ && !states_.isComplete() && !incumbent_.isLate() && incumbent_.found() && !isProven();
          ++round) {
       double before = incumbent_.best().cost.loadMs;
-      shiftCuts(graph_, problem_, options_, machine_, 20, incumbent_);
+      shiftCuts(graph_, problems_, options_, machine_, 20, incumbent_);
       if (incumbent_.best().cost.loadMs >= before) break;
     }
     return proven;
@@ -136,10 +156,28 @@ private:
   void improve() {
     if (isProven() || !incumbent_.found()) return;
     incumbent_.allow(effort / 2);
-    climb(states_, options_, machine_, incumbent_);
+    climb(states_, loads_, options_, machine_, incumbent_);
   }
 
   bool isSearchable() const { return static_cast<double>(states_.size()) * devices_ < 4e5; }
+
+  /// Good plans of one split for all stages, where there are several.
+  void relaxEachSplit() {
+    if (loads_.count() == 1 || !options_.stageSplits.empty()) return;
+    for (int split = 0; split < loads_.count(); ++split) {
+      relaxation_.restrictTo(split);
+      if (!relaxation_.label(std::numeric_limits<double>::max())) continue;
+      const std::vector<RelaxedStage> first = relaxation_.path();
+      incumbent_.offer(states_, first);
+      constexpr int few = 12;
+      relaxation_.smallestTime(low_, std::max(low_, relaxation_.timeOf(first)), few,
+                               [&](const std::vector<RelaxedStage>& path) {
+                                 incumbent_.offer(states_, path);
+                                 return !incumbent_.isLate();
+                               });
+    }
+    relaxation_.restrictTo(-1);
+  }
 
   /// The relaxed problem with replicas in multiples of `unit`, each of its plans evaluated.
   void relax(int unit) {
@@ -160,7 +198,7 @@ private:
   }
 
   void place() {
-    if (!Placement::matters(machine_) || isProven()) return;
+    if (!placed_ || isProven()) return;
     double limitMs = incumbent_.limitMs() * (1 + 1e-8), best = infinity;
     if (!placement_.fill(limitMs, [&] { return incumbent_.isLate(); })) return;
     for (int used = 1; used <= devices_; ++used) {
@@ -176,13 +214,14 @@ private:
   static constexpr std::size_t fewBlocks = 8; ///< are searched to the end, however long that takes
   const CostGraph& graph_;
   const PlannerOptions& options_;
-  const SolverProblem& problem_;
+  const std::vector<SolverProblem>& problems_; ///< of each split
   const Machine& machine_;
   States states_;
-  StageLoads loads_;
+  SplitLoads loads_;
   int devices_;
   Relaxation relaxation_;
   Incumbent& incumbent_;
+  bool placed_; ///< whether places say more than numbers of devices do
   Placement placement_;
   double low_;   ///< proven for all plans, or for those better than the best one before
   bool isRough_; ///< others look for better plans
@@ -193,8 +232,10 @@ private:
 /// With a good plan, few of all down-sets can be on a better one, or on one as good. Where they are few enough, the
 /// search over them is exact. Else the same is done for smaller times, as long as they are few: where the relaxed
 /// problem fails, the time is a lower bound of all plans. Raises `low`, and returns whether the best plan is proven.
-static bool searchWorthwhile(const CostGraph& graph, const PlannerOptions& options, const SolverProblem& problem,
-                             const Machine& machine, double& low, Incumbent& incumbent) {
+static bool searchWorthwhile(const CostGraph& graph, const PlannerOptions& options,
+                             const std::vector<SolverProblem>& problems, const Machine& machine, double& low,
+                             Incumbent& incumbent) {
+  const SolverProblem& problem = problems[0];
   constexpr std::size_t mostListed = 300'000, mostBlocks = 100'000'000;
   const std::size_t most = std::min<std::size_t>(2'000, 1'000'000 / problem.blocks.size());
   std::optional<DownSets> all = DownSets::all(problem.dag, std::min(mostListed, mostBlocks / problem.blocks.size()));
@@ -215,12 +256,12 @@ static bool searchWorthwhile(const CostGraph& graph, const PlannerOptions& optio
     }
     States states(problem, std::move(*sets), true);
     if (isBest) {
-      Pass pass(graph, options, problem, machine, std::move(states), low, incumbent);
+      Pass pass(graph, options, problems, machine, std::move(states), low, incumbent);
       bool proven = pass.run();
       low = std::max(low, pass.lowerBoundMs());
       return proven;
     }
-    StageLoads loads(graph, problem, states, machine, options);
+    SplitLoads loads(graph, problems, states, machine, options);
     Relaxation relaxation(states, loads, options, devices);
     if (relaxation.label(high)) {
       incumbent.offer(states, relaxation.path());
@@ -247,24 +288,30 @@ static void offerStraight(const CostGraph& graph, const Cluster& cluster, const 
 
 std::optional<Solution> pdc::solve(const CostGraph& graph, const Cluster& cluster, const PlannerOptions& options) {
   constexpr std::size_t mostStates = 1'500, fewStates = 500, manyBlocks = 2'000;
-  SolverProblem problem = SolverProblem::of(graph);
+  const std::vector<SolverProblem> problems = SolverProblem::ofSplits(graph);
+  const SolverProblem& problem = problems[0];
+  const bool isOne = isUndivided(graph);
   Machine machine(cluster, options);
   Incumbent incumbent(graph, cluster, options, problem, machine);
-  double low = std::max(boundOfAll(problem, machine, options), chainMemoryBound(problem, options, machine));
+  int largestTeam = 1;
+  for (int split = 0; split < graph.splits(); ++split)
+    largestTeam = std::max(largestTeam, graph.in(split).split.members);
+  double low = boundOfAll(problem, machine, options, largestTeam);
+  if (isOne) low = std::max(low, chainMemoryBound(problem, options, machine));
   double coresMs = coresBound(problem, machine, options);
   bool proven = false;
   {
     std::size_t most = problem.blocks.size() > manyBlocks ? fewStates : mostStates;
-    bool isLongChain = problem.blocks.size() > manyBlocks && isBoundable(problem, options, machine);
-    Pass first(graph, options, problem, machine, States(problem, most), low, incumbent, isLongChain);
+    bool isLongChain = isOne && problem.blocks.size() > manyBlocks && isBoundable(problem, options, machine);
+    Pass first(graph, options, problems, machine, States(problem, most), low, incumbent, isLongChain);
     proven = first.run();
     low = first.lowerBoundMs();
     if (first.isComplete() || !incumbent.found()) proven = proven && first.isComplete();
     if (!incumbent.found()) return std::nullopt;
-    if (!proven && !first.isComplete()) planChain(problem, options, machine, low, incumbent);
+    if (!proven && !first.isComplete() && isOne) planChain(problem, options, machine, low, incumbent);
     if (!proven && !first.isComplete() && !isLongChain && low < incumbent.limitMs() * (1 - 1e-9)) {
       double bestMs = incumbent.limitMs();
-      proven = searchWorthwhile(graph, options, problem, machine, low, incumbent);
+      proven = searchWorthwhile(graph, options, problems, machine, low, incumbent);
       low = std::min(low, bestMs);
     }
   }

@@ -12,8 +12,9 @@ using namespace pdc;
 static constexpr double infinity = std::numeric_limits<double>::infinity();
 
 StageLoads::StageLoads(const CostGraph& graph, const SolverProblem& problem, const States& states,
-                       const Machine& machine, const PlannerOptions& options)
-    : graph_(graph), problem_(problem), states_(states), machine_(machine), options_(options) {
+                       const Machine& machine, const PlannerOptions& options, bool mixes)
+    : graph_(graph), problem_(problem), states_(states), machine_(machine), options_(options),
+      team_(graph.split.members), mixes_(mixes) {
   flush_ = options.schedule->hasBatches;
   drains_ = options.schedule->flushes;
   overlap_ = !flush_ && options.sync == SyncPolicy::overlap;
@@ -92,8 +93,9 @@ double StageLoads::allReduceMs(const Stage& stage, int replicas) const {
   double bytes = 2.0 * (replicas - 1) / replicas * static_cast<double>(stage.parameterBytes);
   double busiestMs = 0;
   int level = 0;
-  for (; level < machine_.levels() && (level == 0 || machine_.inside(level) < replicas); ++level)
-    busiestMs = std::max(busiestMs, bytes / machine_.bytesPerMs(level));
+  // Links of a machine carry what all members send.
+  for (; level < machine_.levels() && (level == 0 || machine_.inside(level) < std::int64_t{replicas} * team_); ++level)
+    busiestMs = std::max(busiestMs, (level == 0 ? 1 : team_) * bytes / machine_.bytesPerMs(level));
   return 2.0 * (replicas - 1) * machine_.routeLatencyMs(level - 1) + busiestMs;
 }
 
@@ -160,20 +162,32 @@ StageLoads::Terms StageLoads::terms(const Stage& stage, int replicas, bool recom
     terms[aloneTerm] = (computing + update + exposedMs(stage, replicas, recompute, host.speed, sync)) / r;
   terms[1] = sync / r;
   terms[2] = (crossing + reduced) / r / machine_.bytesPerMs(0);
-  // Wherever it begins, 2P - 1 neighbouring leaves fill a component of P, whose link carries all of its traffic.
-  if (machine_.classes().size() == 1)
-    for (int level = 1; level < machine_.levels(); ++level) {
-      auto inside = static_cast<double>(machine_.inside(level));
-      if (machine_.inside(level) > unit_ ? 2 * inside - 1 > r : inside > r) break;
-      double ring = machine_.inside(level) < replicas ? reduced / r : 0;
-      terms[3] = std::max(terms[3], (crossing * inside / r + ring) / machine_.bytesPerMs(level));
-    }
+  if (machine_.classes().size() == 1) terms[3] = componentMs(stage, r, reduced);
   if (hides_ && stage.afterMs > 0 && perWarmup > 0) {
     double room = static_cast<double>((host.limitBytes - base) / perWarmup + 1) * r;
     terms[loopTerm] = (computing + update + stage.afterMs / best_.speed) / room;
     if (waits) terms[waitLoopTerm] = (waiting + stage.afterMs / best_.speed) / room;
   }
   return terms;
+}
+
+/// Wherever a stage begins, 2P - 1 neighbouring leaves fill a component of P, whose link carries all of its traffic.
+double StageLoads::componentMs(const Stage& stage, double replicas, double reduced) const {
+  // What its members get and send for a minibatch. Others get it from one of them, if they are not divided.
+  const double in = team_ * static_cast<double>(stage.inBytes + stage.outGradientBytes + stage.passGradientBytes),
+               out = (mixes_ ? 1 : team_) * static_cast<double>(stage.outBytes + stage.inGradientBytes);
+  const double leaves = replicas * team_;
+  double ms = 0;
+  for (int level = 1; level < machine_.levels(); ++level) {
+    const auto inside = static_cast<double>(machine_.inside(level));
+    if (machine_.inside(level) > std::int64_t{unit_} * team_ ? 2 * inside - 1 > leaves : inside > leaves) break;
+    // Machines may have leaves left over.
+    const std::int64_t machines = machine_.inside(level) / machine_.machineSize();
+    const double teams = team_ == 1 ? inside : static_cast<double>(machines * (machine_.machineSize() / team_));
+    const double ring = inside < leaves ? team_ * reduced / replicas : 0;
+    ms = std::max(ms, (std::max(in, out) * teams / replicas + ring) / machine_.bytesPerMs(level));
+  }
+  return ms;
 }
 
 double StageLoads::withAllReduce(const Stage& stage, int replicas, bool recompute, double bytesPerMs,
@@ -265,6 +279,7 @@ std::int64_t StageLoads::memoryBytes(const Stage& stage, int replicas, bool reco
 }
 
 double StageLoads::bytesMoved(const Stage& stage, int replicas) const {
-  return static_cast<double>(stage.inBytes + stage.inGradientBytes) +
-         2.0 * (replicas - 1) / replicas * static_cast<double>(stage.parameterBytes) - 1;
+  return static_cast<double>(stage.inBytes) * team_ +
+         static_cast<double>(stage.inGradientBytes) * (mixes_ ? 1 : team_) +
+         team_ * (2.0 * (replicas - 1) / replicas * static_cast<double>(stage.parameterBytes) - 1);
 }

@@ -30,8 +30,9 @@ struct StageHost {
 
 class StageLoads {
 public:
+  /// `mixes`: other stages may be divided in another way than those of this graph.
   StageLoads(const CostGraph& graph, const SolverProblem& problem, const States& states, const Machine& machine,
-             const PlannerOptions& options);
+             const PlannerOptions& options, bool mixes = false);
 
   /// Everything about the stage between two states that does not depend on replicas and devices.
   struct Stage : StageSums {
@@ -76,7 +77,7 @@ public:
   /// The larger of all-reduce and device load when the all-reduce crosses links of this bandwidth and latency.
   double withAllReduce(const Stage& stage, int replicas, bool recompute, double bytesPerMs, double latencyMs) const;
 
-  /// Computation of one minibatch, update included, on a device of this speed.
+  /// Computation of one minibatch, update included, on a device of this speed; of a member.
   double busyMs(const Stage& stage, int replicas, bool recompute, double speed) const {
     return computeMs(stage, recompute, speed) + (flush_ ? 0 : updateMs(stage, replicas, speed));
   }
@@ -96,6 +97,7 @@ private:
 
   int syncDelay(const Stage& stage, int replicas) const { return overlap_ && replicas > 1 && !stage.alone; }
   double allReduceMs(const Stage& stage, int replicas) const;
+  double componentMs(const Stage& stage, double replicas, double reduced) const;
   double ownMicrobatches(double replicas) const;
   double exposedMs(const Stage& stage, int replicas, bool recompute, double speed, double syncMs) const;
   double hiddenMs(const Stage& stage, bool recompute, double speed) const {
@@ -134,7 +136,8 @@ private:
   bool flush_ = false, drains_ = false, overlap_ = false, hides_ = false, stashes_ = false;
   bool mayRecompute_ = false, mustRecompute_ = false;
   double microbatches_ = 1;
-  int unit_ = 1;
+  int unit_ = 1, team_ = 1;
+  bool mixes_ = false;
   StageHost best_;
 };
 

@@ -73,7 +73,7 @@ std::vector<std::vector<int>> States::ordersOf(const SolverProblem& problem) {
 }
 
 void States::prepare() {
-  const SolverProblem& problem = problem_;
+  const SolverProblem& problem = *problem_;
   const Dag& dag = problem.dag;
   afterMs_.assign(dag.size(), 0);
   std::vector<std::vector<int>> made(dag.size());
@@ -81,7 +81,8 @@ void States::prepare() {
   for (auto v = dag.order().rbegin(); v != dag.order().rend(); ++v) {
     for (int t : made[*v])
       for (int to : problem.tensors[t].gradientFrom) afterMs_[*v] = std::max(afterMs_[*v], afterMs_[to]);
-    afterMs_[*v] += problem.blocks[*v].forwardMs + problem.blocks[*v].backwardMs;
+    afterMs_[*v] += problem.leastMs.empty() ? problem.blocks[*v].forwardMs + problem.blocks[*v].backwardMs
+                                            : problem.leastMs[static_cast<std::size_t>(*v)];
   }
   for (const ProblemBlock& block : problem.blocks) hasScratch_ |= block.scratchBytes > 0 || block.workspaceBytes > 0;
 }
@@ -91,8 +92,10 @@ std::optional<std::vector<NodeSet>> States::worthwhile(const SolverProblem& prob
                                                        std::size_t most) {
   std::vector<double> workMs;
   double totalMs = 0;
-  for (const ProblemBlock& block : problem.blocks) {
-    workMs.push_back((block.forwardMs + block.backwardMs) / speed);
+  for (std::size_t v = 0; v < problem.blocks.size(); ++v) {
+    const ProblemBlock& block = problem.blocks[v];
+    const double ms = problem.leastWorkMs.empty() ? block.forwardMs + block.backwardMs : problem.leastWorkMs[v];
+    workMs.push_back(ms / speed);
     totalMs += workMs.back();
   }
   std::vector<NodeSet> kept;
@@ -113,7 +116,7 @@ std::optional<std::vector<NodeSet>> States::worthwhile(const SolverProblem& prob
         if (set.contains(static_cast<std::size_t>(tensor.from)) &&
             !std::all_of(tensor.to.begin(), tensor.to.end(),
                          [&](int to) { return set.contains(static_cast<std::size_t>(to)); }))
-          bytes += tensor.bytes;
+          bytes += tensor.crossingBytes;
       // The number of devices between the two that is nearest to half of them leaves the most bandwidth.
       int narrow = 0;
       for (int a : {least, largest, std::clamp(devices / 2, least, largest)})
@@ -127,13 +130,13 @@ std::optional<std::vector<NodeSet>> States::worthwhile(const SolverProblem& prob
 }
 
 States::States(const SolverProblem& problem, std::vector<NodeSet> sets, bool complete)
-    : problem_(problem), complete_(complete) {
+    : problem_(&problem), complete_(complete) {
   prepare();
   std::stable_sort(sets.begin(), sets.end(), [](const NodeSet& a, const NodeSet& b) { return a.size() < b.size(); });
   for (NodeSet& set : sets) add(std::move(set));
 }
 
-States::States(const SolverProblem& problem, std::size_t limit) : problem_(problem) {
+States::States(const SolverProblem& problem, std::size_t limit) : problem_(&problem) {
   prepare();
   const Dag& dag = problem.dag;
   if (std::optional<DownSets> all = DownSets::all(dag, limit)) {
@@ -155,7 +158,7 @@ void States::add(NodeSet set) {
 void States::describe(State& state) const {
   state.count = static_cast<int>(state.set.size());
   state.set.forEach([&](std::size_t v) {
-    const ProblemBlock& block = problem_.blocks[v];
+    const ProblemBlock& block = problem_->blocks[v];
     state.forwardMs += block.forwardMs;
     state.backwardMs += block.backwardMs;
     state.updateMs += block.updateMs;
@@ -165,9 +168,13 @@ void States::describe(State& state) const {
     state.gradientBytes += block.gradientBytes;
     state.savedBytes += block.savedBytes;
     state.handoverBytes += block.handoverBytes;
+    if (problem_->leastMs.empty()) return;
+    state.leastMs += problem_->leastMs[v];
+    state.workMs += problem_->leastWorkMs[v];
+    state.updateWorkMs += problem_->leastUpdateMs[v];
   });
-  for (std::size_t t = 0; t < problem_.tensors.size(); ++t) {
-    const BlockTensor& tensor = problem_.tensors[t];
+  for (std::size_t t = 0; t < problem_->tensors.size(); ++t) {
+    const BlockTensor& tensor = problem_->tensors[t];
     if (!state.set.contains(tensor.from)) continue;
     const auto isInside = [&](int to) { return state.set.contains(to); };
     if (std::all_of(tensor.to.begin(), tensor.to.end(), isInside)) continue;
@@ -181,10 +188,10 @@ void States::describe(State& state) const {
 /// Prefixes of the orders: of each stretch of work, those that few bytes leave. The stretches are equal, and their
 /// number is such that about `limit` sets remain.
 void States::addOrders(std::size_t limit) {
-  std::size_t n = problem_.blocks.size();
-  std::vector<std::vector<int>> orders = ordersOf(problem_);
+  std::size_t n = problem_->blocks.size();
+  std::vector<std::vector<int>> orders = ordersOf(*problem_);
   double totalMs = 0;
-  for (const ProblemBlock& block : problem_.blocks) totalMs += block.forwardMs + block.backwardMs;
+  for (const ProblemBlock& block : problem_->blocks) totalMs += block.forwardMs + block.backwardMs;
 
   std::set<NodeSet> kept = {NodeSet(n)};
   std::size_t perOrder = std::max<std::size_t>(limit / orders.size(), 8);
@@ -192,10 +199,10 @@ void States::addOrders(std::size_t limit) {
     // The cut of each prefix, followed block by block.
     std::vector<std::vector<int>> made(n), used(n);
     std::vector<std::size_t> usersLeft;
-    for (std::size_t t = 0; t < problem_.tensors.size(); ++t) {
-      made[problem_.tensors[t].from].push_back(static_cast<int>(t));
-      for (int to : problem_.tensors[t].to) used[to].push_back(static_cast<int>(t));
-      usersLeft.push_back(problem_.tensors[t].to.size());
+    for (std::size_t t = 0; t < problem_->tensors.size(); ++t) {
+      made[problem_->tensors[t].from].push_back(static_cast<int>(t));
+      for (int to : problem_->tensors[t].to) used[to].push_back(static_cast<int>(t));
+      usersLeft.push_back(problem_->tensors[t].to.size());
     }
     struct Prefix {
       std::int64_t cutBytes;
@@ -207,10 +214,10 @@ void States::addOrders(std::size_t limit) {
     std::vector<Prefix> chosen(stretches + 1, Prefix{-1, 0});
     for (std::size_t i = 0; i < n; ++i) {
       int v = order[i];
-      for (int t : made[v]) cut += problem_.tensors[t].bytes;
+      for (int t : made[v]) cut += problem_->tensors[t].bytes;
       for (int t : used[v])
-        if (--usersLeft[t] == 0) cut -= problem_.tensors[t].bytes;
-      doneMs += problem_.blocks[v].forwardMs + problem_.blocks[v].backwardMs;
+        if (--usersLeft[t] == 0) cut -= problem_->tensors[t].bytes;
+      doneMs += problem_->blocks[v].forwardMs + problem_->blocks[v].backwardMs;
       // Half by work, half by number, so that neither long blocks nor many free ones leave a gap.
       double share =
           0.5 * static_cast<double>(i + 1) / static_cast<double>(n) + (totalMs > 0 ? 0.5 * doneMs / totalMs : 0);
@@ -273,7 +280,7 @@ StageSums States::stage(int i, int j, double msPerByte) const {
   sums.outBytes = after.cutBytes;
   sums.outGradientBytes = after.cutGradientBytes;
   for (int t : before.cut) {
-    const BlockTensor& tensor = problem_.tensors[t];
+    const BlockTensor& tensor = problem_->tensors[t];
     auto [usedHere, usedLater] = placesOf(tensor.to, before, after);
     if (usedLater) sums.outBytes -= tensor.bytes;
     if (usedHere) sums.inBytes += tensor.bytes;
@@ -285,7 +292,7 @@ StageSums States::stage(int i, int j, double msPerByte) const {
   }
   if (sums.outGradientBytes > 0)
     for (int t : after.cut) {
-      const BlockTensor& tensor = problem_.tensors[t];
+      const BlockTensor& tensor = problem_->tensors[t];
       if (before.set.contains(tensor.from)) continue;
       for (int to : tensor.gradientFrom)
         if (!after.set.contains(to))
@@ -298,8 +305,8 @@ std::int64_t States::scratchBytes(int i, int j) const {
   if (!hasScratch_) return 0;
   std::int64_t scratch = 0, workspace = 0;
   (states_[j].set - states_[i].set).forEach([&](std::size_t v) {
-    scratch = std::max(scratch, problem_.blocks[v].scratchBytes);
-    workspace = std::max(workspace, problem_.blocks[v].workspaceBytes);
+    scratch = std::max(scratch, problem_->blocks[v].scratchBytes);
+    workspace = std::max(workspace, problem_->blocks[v].workspaceBytes);
   });
   return scratch + workspace;
 }

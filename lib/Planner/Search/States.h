@@ -61,14 +61,21 @@ public:
   /// Largest scratch and largest workspace of the stage's blocks, added.
   std::int64_t scratchBytes(int i, int j) const;
 
+  /// The tensors that cross the state's border.
+  const std::vector<int>& crossing(int i) const { return states_[i].cut; }
+
   double computeMs(int i) const { return states_[i].forwardMs + states_[i].backwardMs; }
-  double updateMs(int i) const { return states_[i].updateMs; }
+  // At least, whatever the splits of stages are: what a value waits for, and what all members of teams compute.
+  double leastMs(int i) const { return problem_->leastMs.empty() ? computeMs(i) : states_[i].leastMs; }
+  double workMs(int i) const { return problem_->leastMs.empty() ? computeMs(i) : states_[i].workMs; }
+  double updateWorkMs(int i) const { return problem_->leastMs.empty() ? states_[i].updateMs : states_[i].updateWorkMs; }
 
 private:
   struct State {
     NodeSet set;
     int count = 0;
     double forwardMs = 0, backwardMs = 0, updateMs = 0, lateUpdateMs = 0;
+    double leastMs = 0, workMs = 0, updateWorkMs = 0; ///< over all splits
     std::int64_t parameterBytes = 0, frozenBytes = 0, gradientBytes = 0, savedBytes = 0, handoverBytes = 0;
     std::int64_t cutBytes = 0, cutGradientBytes = 0;
     std::vector<int> cut; ///< tensors from inside that someone outside uses
@@ -81,7 +88,7 @@ private:
   static bool sumsUpHere(const BlockTensor& tensor, const State& before);
   static std::pair<bool, bool> placesOf(const std::vector<int>& blocks, const State& before, const State& after);
 
-  const SolverProblem& problem_;
+  const SolverProblem* problem_;
   std::vector<State> states_;
   std::vector<double> afterMs_; ///< of each block: longest way through its descendants, itself included
   bool complete_ = false, nested_ = true, hasScratch_ = false;

@@ -49,7 +49,7 @@ void SolverWays::extend(int from, int to, bool isFirst) {
     for (User& user : users_[i]) user.ways[to] = std::numeric_limits<double>::infinity();
     for (int h = 0; h < (isFirst ? 1 : i); ++h) {
       if (!states_.precedes(h, i)) continue;
-      const double through = into(h, i, from) + states_.computeMs(i) - states_.computeMs(h);
+      const double through = into(h, i, from) + states_.leastMs(i) - states_.leastMs(h);
       auto earlier = users_[h].begin();
       for (User& user : users_[i]) {
         while (earlier != users_[h].end() && earlier->block < user.block) ++earlier;
