@@ -37,6 +37,8 @@ std::string pdc::toJson(const CostGraph& graph) {
                            {"bytes", tensor.bytes},
                            {"has_gradient", tensor.hasGradient}};
     if (tensor.hasGradient && !tensor.gradientFrom.empty()) object["gradient_from"] = tensor.gradientFrom;
+    if (tensor.isPart) object["part"] = true;
+    if (tensor.hasTerms) object["terms"] = true;
     if (tensor.codec)
       object["codec"] = {
           {"bytes", tensor.codec->bytes}, {"encode_ms", tensor.codec->encodeMs}, {"decode_ms", tensor.codec->decodeMs}};
@@ -78,7 +80,7 @@ static CostNode readNode(const JsonNode& json) {
 }
 
 static CostTensor readTensor(const JsonNode& json, std::int64_t nodes) {
-  json.allow({"name", "from", "to", "bytes", "has_gradient", "gradient_from", "codec"});
+  json.allow({"name", "from", "to", "bytes", "has_gradient", "gradient_from", "codec", "part", "terms"});
   CostTensor tensor;
   tensor.name = optionalText(json, "name");
   tensor.from = json["from"].integer(0, nodes - 1);
@@ -93,6 +95,8 @@ static CostTensor readTensor(const JsonNode& json, std::int64_t nodes) {
   }
   tensor.bytes = json["bytes"].bytes();
   if (std::optional<JsonNode> gradient = json.find("has_gradient")) tensor.hasGradient = gradient->boolean();
+  if (std::optional<JsonNode> part = json.find("part")) tensor.isPart = part->boolean();
+  if (std::optional<JsonNode> terms = json.find("terms")) tensor.hasTerms = terms->boolean();
   if (std::optional<JsonNode> users = json.find("gradient_from"))
     for (const JsonNode& element : users->elements()) {
       std::int64_t user = element.integer(0, nodes - 1);

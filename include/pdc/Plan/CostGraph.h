@@ -54,6 +54,11 @@ struct CostTensor {
   /// The users of the parts of its gradient, ascending; empty: each of `to` has one. Only with hasGradient.
   std::vector<std::int64_t> gradientFrom = {};
   std::optional<CostCodec> codec = {}; ///< where the planner may encode it
+  /// Members of a team have parts of it, so many bytes each: to a stage of another split it crosses whole, gathered.
+  bool isPart = false;
+  /// Members have terms of the sum of some of the parts of its gradient: stages of different splits cannot have users
+  /// of it on both sides of their border.
+  bool hasTerms = false;
 
   /// The user of each part of its gradient, ascending: none, some or all of `to`, some of them several times.
   std::span<const std::int64_t> gradientUsers() const {
