@@ -8,7 +8,7 @@
 using namespace pdcrt;
 
 Clock::Clock(const Times& times, int links)
-    : groupOf_(times.coreGroup), groups_(1), users_(static_cast<std::size_t>(links)) {
+    : busyCores_(times.busyCores), groupOf_(times.coreGroup), groups_(1), users_(static_cast<std::size_t>(links)) {
   groups_[0].cores = times.cores;
   if (groupOf_.empty()) return;
   // Ranks with cores of their own need no clock of their own: they are group 0 together.
@@ -26,6 +26,7 @@ void Clock::compute(int rank, double ms) {
   bringUp(group);
   group.computations.push_back({group.common + ms, sequence_++, rank});
   std::push_heap(group.computations.begin(), group.computations.end(), std::greater<>());
+  group.busy += busyCores(rank);
   findNext(group);
   ++computing_;
 }
@@ -53,8 +54,8 @@ int Clock::flow(const Load& load) {
 }
 
 double Clock::rateOf(const Group& group) const {
-  if (group.cores <= 0 || group.computations.size() <= static_cast<std::size_t>(group.cores)) return 1;
-  return static_cast<double>(group.cores) / static_cast<double>(group.computations.size());
+  if (group.cores <= 0 || group.busy <= group.cores) return 1;
+  return static_cast<double>(group.cores) / static_cast<double>(group.busy);
 }
 
 /// Lets the common clock go on until now, at the rate since it was looked at last.
@@ -85,6 +86,7 @@ const std::vector<Clock::Done>& Clock::pass() {
       bringUp(group);
       while (!group.computations.empty() && group.computations[0].end <= group.common + close) {
         done_.push_back({group.computations[0].sequence, true, group.computations[0].rank});
+        group.busy -= busyCores(group.computations[0].rank);
         std::pop_heap(group.computations.begin(), group.computations.end(), std::greater<>());
         group.computations.pop_back();
         --computing_;
