@@ -83,6 +83,8 @@ public:
   /// The groups that have a part of the gradient of `value`: those that send one to another group. With how many: that
   /// of each use is added by itself.
   const std::map<std::int64_t, int>& of(const Value* value) { return parts_[value]; }
+  /// Whether members of a team have terms of one of them.
+  bool hasTerms(const Value* value) const { return inTerms_.contains(value); }
 
 private:
   const Value* wholeOf(const Value& part, int group, int next) const;
@@ -90,6 +92,7 @@ private:
   const std::map<const Value*, int>& passing_;
   std::map<int, std::vector<const Value*>> known_; ///< that each group makes, reads or passes on, in program order
   std::map<const Value*, std::map<std::int64_t, int>> parts_;
+  std::set<const Value*> inTerms_;
 };
 
 GradientParts::GradientParts(const Graph& graph, const Readers& readers, const std::map<const Value*, int>& passing)
@@ -109,8 +112,11 @@ GradientParts::GradientParts(const Graph& graph, const Readers& readers, const s
       if (!result) continue;
       for (const Operation* user : result->users())
         if (user->group != operation->group)
-          if (const Value* whole = wholeOf(*result, operation->group, user->group))
+          if (const Value* whole = wholeOf(*result, operation->group, user->group)) {
             parts_[whole].try_emplace(operation->group, 0);
+            const auto form = graph.team.forms.find(result->name());
+            if (form != graph.team.forms.end() && form->second.isPartial()) inTerms_.insert(whole);
+          }
     }
   }
   // Of the last use there is no addition.
@@ -306,7 +312,9 @@ void addTensors(CostGraph& cost, const Graph& graph, const Readers& readers, con
           CostTensor tensor{.name = result->name(),
                             .from = from,
                             .to = {users.begin(), users.end()},
-                            .bytes = result->type().bytes()};
+                            .bytes = result->type().bytes(),
+                            .isPart = graph.team.forms.contains(result->name()),
+                            .hasTerms = parts.hasTerms(result)};
           for (const auto& [group, count] : giving)
             if (users.contains(group)) tensor.gradientFrom.insert(tensor.gradientFrom.end(), std::max(1, count), group);
           tensor.hasGradient = !tensor.gradientFrom.empty();

@@ -10,16 +10,12 @@ bool pdc::bordersAreClean(const CostGraph& graph, const Partition& partition, co
   for (std::size_t s = 0; s + 1 < partition.stages.size(); ++s)
     if (splitOf(s) != splitOf(s + 1)) changes.push_back(s);
   if (changes.empty()) return true;
-  for (std::size_t t = 0; t < graph.tensors.size(); ++t) {
-    const CostTensor& tensor = graph.tensors[t];
-    const auto from = static_cast<std::size_t>(stageOf[tensor.from]);
-    std::size_t last = from;
-    for (std::int64_t node : tensor.to) last = std::max(last, static_cast<std::size_t>(stageOf[node]));
+  for (std::size_t t = 0; t < graph.tensors.size(); ++t)
     for (std::size_t s : changes)
-      if (from <= s && s < last &&
-          (graph.in(splitOf(s)).tensors[t].isPart || graph.in(splitOf(s + 1)).tensors[t].isPart))
-        return false;
-  }
+      for (std::size_t side : {s, s + 1})
+        if (!isCleanBorder(graph.in(splitOf(side)).tensors[t],
+                           [&](std::int64_t node) { return static_cast<std::size_t>(stageOf[node]) <= s; }))
+          return false;
   for (std::size_t p = 0; p < graph.sharedParameters.size(); ++p) {
     const auto& nodes = graph.sharedParameters[p].nodes;
     const auto split = [&](std::int64_t node) { return splitOf(static_cast<std::size_t>(stageOf[node])); };
@@ -31,4 +27,8 @@ bool pdc::bordersAreClean(const CostGraph& graph, const Partition& partition, co
     if (!isOne && !isWhole) return false;
   }
   return true;
+}
+
+std::int64_t pdc::bytesBetween(const CostGraph& graph, std::size_t tensor, int from, int to) {
+  return from == to ? graph.in(from).tensors[tensor].bytes : wholeBytes(graph, tensor);
 }

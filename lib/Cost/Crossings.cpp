@@ -1,5 +1,6 @@
 #include "pdc/Cost/Crossings.h"
 
+#include "pdc/Cost/Pipeline.h"
 #include "pdc/Plan/GradientTrips.h"
 
 #include <map>
@@ -25,23 +26,27 @@ void pdc::describeCrossings(const CostGraph& graph, Plan& plan) {
   const auto stageAt = [&](std::int64_t node) { return stageOf[static_cast<std::size_t>(node)]; };
   std::vector<PlanGradient> gradients;
   bool alongStages = true; // from each that has a part of a gradient to the one before that has
-  const auto graphOf = [&](int stage) -> const CostGraph& {
-    const TeamSplit& split = plan.stages[static_cast<std::size_t>(stage)].split;
+  std::vector<int> splitOf;
+  for (const PlanStage& stage : plan.stages) {
     int number = graph.splits() - 1;
-    while (number > 0 && graph.in(number).split != split) --number;
-    return graph.in(number);
+    while (number > 0 && graph.in(number).split != stage.split) --number;
+    splitOf.push_back(number);
+  }
+  const auto bytesFrom = [&](std::size_t tensor, int from, int to) {
+    return bytesBetween(graph, tensor, splitOf[static_cast<std::size_t>(from)], splitOf[static_cast<std::size_t>(to)]);
   };
   for (std::size_t i = 0; i < graph.tensors.size(); ++i) {
-    const int from = stageAt(graph.tensors[i].from);
-    const CostTensor& tensor = graphOf(from).tensors[i];
+    const CostTensor& tensor = graph.tensors[i];
+    const int from = stageAt(tensor.from);
     const std::string name = nameOfTensor(graph, i);
     const std::map<int, int> giving = stagesOf(tensor.gradientUsers(), stageOf);
     for (auto [to, users] : stagesOf(tensor.to, stageOf))
-      if (to != from) plan.tensors.push_back({name, from, to, tensor.bytes, giving.contains(to)});
+      if (to != from) plan.tensors.push_back({name, from, to, bytesFrom(i, from, to), giving.contains(to)});
     std::map<int, int> sent; // where each stage sends a part
     forEachGradientTrip(from, tensor.gradientUsers(), stageAt, [&](int later, int earlier) {
-      gradients.push_back({name, later, earlier, tensor.bytes});
-      alongStages = alongStages && sent.emplace(later, earlier).second;
+      gradients.push_back({name, later, earlier, bytesFrom(i, later, earlier)});
+      const bool isFirst = sent.emplace(later, earlier).second;
+      alongStages = alongStages && isFirst && bytesFrom(i, later, earlier) == bytesFrom(i, from, later);
     });
     int before = from;
     for (auto [later, earlier] : sent) {
@@ -54,7 +59,8 @@ void pdc::describeCrossings(const CostGraph& graph, Plan& plan) {
     std::map<int, int> users = stagesOf(parameter.nodes, stageOf);
     if (users.size() < 2) continue;
     const auto number = static_cast<std::size_t>(&parameter - graph.sharedParameters.data());
-    const std::int64_t bytes = graphOf(users.begin()->first).sharedParameters[number].bytes;
+    const int owner = splitOf[static_cast<std::size_t>(users.begin()->first)];
+    const std::int64_t bytes = graph.in(owner).sharedParameters[number].bytes;
     PlanSharedParameter shared{parameter.name, bytes, {}, {}};
     for (auto [user, uses] : users) {
       shared.stages.push_back(user);

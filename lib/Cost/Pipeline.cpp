@@ -32,13 +32,6 @@ static void mergeEdges(std::vector<PipelineEdge>& edges) {
   edges.resize(kept);
 }
 
-/// The edges of one value whose users are these stages (sorted, without the producer's): it goes to each of them.
-static void addValue(Pipeline& pipeline, int from, const std::vector<int>& users, std::int64_t bytes) {
-  if (users.empty()) return;
-  pipeline.stages[from].bytes.sent += bytes;
-  for (int to : users) pipeline.edges.push_back({from, to, bytes, 0, true, false});
-}
-
 /// The stages of `nodes` but `from`, sorted.
 static void otherStages(std::span<const std::int64_t> nodes, const std::vector<int>& stageOf, int from,
                         std::vector<int>& stages) {
@@ -180,6 +173,36 @@ static std::vector<double> place(Pipeline& pipeline, const Machine& machine, con
   return speeds;
 }
 
+/// The edges of a value, which goes to each stage that uses it, and of its gradient. A member that has a part gathers
+/// the whole before that leaves for a stage of another split. `users` is scratch.
+static void addTensor(Pipeline& pipeline, const CostGraph& graph, const Partition& partition, const Machine& machine,
+                      const std::vector<int>& stageOf, std::size_t t, std::vector<int>& users) {
+  const auto splitOf = [&](int stage) { return partition.stages[static_cast<std::size_t>(stage)].split; };
+  const auto gatherMs = [&](int stage) {
+    const CostTensor& own = graph.in(splitOf(stage)).tensors[t];
+    return own.isPart ? machine.gatherMs(pipeline.stages[stage].team, static_cast<double>(own.bytes)) : 0;
+  };
+  const CostTensor& tensor = graph.tensors[t];
+  const int from = stageOf[tensor.from];
+  otherStages(tensor.to, stageOf, from, users);
+  if (users.empty()) return;
+  PipelineStage& maker = pipeline.stages[from];
+  const std::int64_t own = graph.in(splitOf(from)).tensors[t].bytes, whole = wholeBytes(graph, t);
+  const bool gathers = std::any_of(users.begin(), users.end(), [&](int to) { return splitOf(to) != splitOf(from); });
+  const bool keeps = std::any_of(users.begin(), users.end(), [&](int to) { return splitOf(to) == splitOf(from); });
+  maker.bytes.sent += keeps || !gathers ? own : 0;
+  if (gathers && !(keeps && own == whole)) maker.bytes.sent += whole;
+  if (gathers) maker.forwardMs += gatherMs(from);
+  for (int to : users) pipeline.edges.push_back({from, to, splitOf(to) == splitOf(from) ? own : whole, 0, true, false});
+  forEachGradientTrip(
+      from, tensor.gradientUsers(), [&](std::int64_t node) { return stageOf[node]; },
+      [&](int later, int earlier) {
+        const std::int64_t bytes = bytesBetween(graph, t, splitOf(later), splitOf(earlier));
+        pipeline.edges.push_back({earlier, later, 0, bytes, false, true});
+        if (splitOf(later) != splitOf(earlier)) pipeline.stages[later].inputGradientMs += gatherMs(later);
+      });
+}
+
 Pipeline pdc::pipelineOf(const CostGraph& graph, const Machine& machine, const PlannerOptions& options,
                          const Partition& partition, std::vector<int>& stageOf) {
   Pipeline pipeline;
@@ -198,18 +221,8 @@ Pipeline pdc::pipelineOf(const CostGraph& graph, const Machine& machine, const P
     return graph.in(partition.stages[static_cast<std::size_t>(stage)].split);
   };
   std::vector<int> users;
-  for (std::size_t t = 0; t < graph.tensors.size(); ++t) {
-    const int from = stageOf[graph.tensors[t].from];
-    const CostTensor& tensor = graphOf(from).tensors[t];
-    otherStages(tensor.to, stageOf, from, users);
-    addValue(pipeline, from, users, tensor.bytes);
-    if (!users.empty())
-      forEachGradientTrip(
-          from, tensor.gradientUsers(), [&](std::int64_t node) { return stageOf[node]; },
-          [&](int later, int earlier) {
-            pipeline.edges.push_back({earlier, later, 0, tensor.bytes, false, true});
-          });
-  }
+  for (std::size_t t = 0; t < graph.tensors.size(); ++t)
+    addTensor(pipeline, graph, partition, machine, stageOf, t, users);
   for (std::size_t p = 0; p < graph.sharedParameters.size(); ++p) {
     users.clear();
     for (std::int64_t node : graph.sharedParameters[p].nodes) users.push_back(stageOf[node]);
@@ -302,7 +315,9 @@ Pipeline pdc::pipelineOf(const Plan& plan, const Machine& machine, const Planner
   // A value that several stages use is one buffer of the slot.
   std::vector<std::size_t> order(plan.tensors.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
-  auto key = [&](std::size_t i) { return std::tie(plan.tensors[i].from, plan.tensors[i].name); };
+  auto key = [&](std::size_t i) {
+    return std::tie(plan.tensors[i].from, plan.tensors[i].name, plan.tensors[i].bytes); // a part, or the whole, or both
+  };
   std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return key(a) < key(b); });
   for (std::size_t i = 0; i < order.size(); ++i)
     if (i == 0 || key(order[i]) != key(order[i - 1]))

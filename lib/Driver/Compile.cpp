@@ -8,9 +8,11 @@
 #include "Checks.h"
 #include "Costs.h"
 #include "DeviceNeeds.h"
+#include "Division.h"
 #include "Generate.h"
 #include "InitialWeights.h"
 #include "Measure.h"
+#include "PlanFile.h"
 #include "SplitChoice.h"
 #include "Summary.h"
 #include "Teams.h"
@@ -77,7 +79,15 @@ private:
   Status toTrainingGraph();
   Status run(const std::vector<PipelineStep>& steps);
 
-  Status divideStages();
+  Status divideStages() {
+    PassContext passContext = context();
+    // The graphs that are looked at before there is a plan are those of all stages, or undivided.
+    return options_.stageSplits.empty() ? divideAlike(passContext, options_.split, division()) : Status(success);
+  }
+  Status divideEachStage(const std::vector<TeamSplit>& splits, const std::vector<KernelTime>& times) {
+    PassContext passContext = context();
+    return splits.empty() ? Status(success) : divideEach(passContext, splits, times, division());
+  }
   Status chooseSplit();
   /// Takes a split that was not asked for. Loads of experts are for those that divide them.
   void takeSplit(const TeamSplit& split) {
@@ -88,7 +98,6 @@ private:
 
   // From there to programs.
   Expected<Plan> plan(const CostGraph& costs, const PlanRequest& request);
-  Expected<Plan> readPlan(const ScheduleFile* scheduleFile);
   void explain(const Costs& costs, const PlanRequest& request, const Plan& plan);
   void explainNeeds(const Costs& costs, const PlanRequest& request);
   Status write(GeneratedProgram& program, const Profile& profile);
@@ -104,6 +113,9 @@ private:
   }
   PipelineOptions pipeline() const {
     return {.verifyEach = true, .timePasses = options_.timePasses, .printAfter = options_.printAfter, .out = &out_};
+  }
+  DivisionRequest division() {
+    return {.options = options_, .batch = batch_, .run = [this](const auto& steps) { return run(steps); }, .out = out_};
   }
   TransformChoices choices() const;
   Graph& main() { return *module_->findGraph("main"); }
@@ -134,6 +146,7 @@ Status Compilation::compile() {
   if (!toTrainingGraph()) return failure;
   if (emits("training-ir", [&] { return print(*module_); })) return success;
   if (!divideStages()) return failure;
+  if (options_.emit == "split-ir" && !divideEachStage(options_.stageSplits, {})) return failure;
   if (emits("split-ir", [&] { return print(*module_); })) return success;
 
   Expected<PlanRequest> request = planRequest(options_, training_, diags_);
@@ -146,6 +159,7 @@ Status Compilation::compile() {
   if (!planned || !fitToTraining(*planned, *request, options_, training_, main(), diags_)) return failure;
   addOffers(*planned);
   if (options_.planFile.empty()) giveDevices(*planned, options_.split, request->devices);
+  if (!divideEachStage(differentSplits(*planned), costs->profile.kernels)) return failure;
   if (options_.explain) explain(*costs, *request, *planned);
   const bool onlyExplains = options_.emit.empty() && options_.output.empty();
   if (writes() && !onlyExplains && options_.planFile.empty())
@@ -305,7 +319,8 @@ TransformChoices Compilation::choices() const {
           .lossScale = scale.str(),
           .remarks = options_.verbose,
           .skipsPadding = options_.skipsPadding && options_.target == Target::cpu &&
-                          options_.precision == ElementType::f32 && options_.split.isNone()};
+                          options_.precision == ElementType::f32 && options_.split.isNone() &&
+                          options_.stageSplits.empty()};
 }
 
 /// From here on the graph is the whole training step, in fusion groups that no cut will change.
@@ -314,30 +329,6 @@ Status Compilation::toTrainingGraph() {
   provenance_ = {options_.version, options_.command, fs::path(options_.model).filename().string(), hashOf(main())};
   if (!run(layoutSteps(choices()))) return failure;
   completeTraining(training_, options_, *module_, batch_, evaluatedLoss_, diags_);
-  return success;
-}
-
-/// --split.
-Status Compilation::divideStages() {
-  const bool places = !options_.expertLoads.empty();
-  if (places && !options_.split.experts)
-    return diags_.error({}).exit(ExitCode::usage).help("add --split=ep:N")
-           << "--expert-loads places experts on the members of a team, and --split=" << toText(options_.split)
-           << " does not divide them by expert";
-  if (options_.split.isNone()) return success;
-  if (!checkSamples(*module_->findGraph("main"), options_.split, batch_, diags_)) return failure;
-  const std::int64_t members = options_.split.members;
-  const Expected<ExpertPlans> plans =
-      places ? plansOfExperts(options_.expertLoads, members, diags_) : Expected<ExpertPlans>(ExpertPlans());
-  if (!plans) return failure;
-  PassContext passContext = context();
-  std::vector<SplitClass> classes;
-  std::vector<PlacedLayer> placed;
-  PipelineStep hide{.argument = "hide-collectives", .options = {}};
-  if (options_.target == Target::cpu) hide.options["parts"] = "";
-  if (!divideOverTeam(passContext, options_.split, *plans, classes, placed) || !run({hide})) return failure;
-  if (options_.explain)
-    out_ << "split " << toText(options_.split) << ":\n" << toText(classes) << toText(*plans, placed, members);
   return success;
 }
 
@@ -376,16 +367,9 @@ OfferedSplit Compilation::offer(const TeamSplit& split, const Profile* whole) {
 
 /// --split=auto. A model that cannot be read is reported when it is read again.
 Status Compilation::chooseSplit() {
+  if (!takePlannedSplits(options_, diags_)) return failure;
+  if (!options_.planFile.empty()) return success;
   if (!options_.choosesSplit || options_.emit == "ir" || options_.emit == "training-ir") return success;
-  if (!options_.planFile.empty()) {
-    const Expected<std::string> text = readFile(options_.planFile, diags_);
-    if (!text) return failure;
-    const Expected<Plan> plan = planFromJson(*text, options_.planFile, diags_);
-    if (!plan) return failure;
-    takeSplit(plan->stages.front().split);
-    options_.devices = std::max<std::int64_t>(options_.devices, options_.split.members); // the plan says which
-    return success;
-  }
   const Expected<PlanRequest> request = planRequest(options_, training_, diags_);
   if (!request) return failure;
   // Rows of padding are left out of the undivided graph only.
@@ -425,26 +409,9 @@ void Compilation::addOffers(Plan& plan) const {
 }
 
 Expected<Plan> Compilation::plan(const CostGraph& costs, const PlanRequest& request) {
-  if (!options_.planFile.empty()) return readPlan(request.file());
+  if (!options_.planFile.empty()) return readPlan(asked_, options_.split, provenance_.modelHash, request, diags_);
   Expected<Plan> plan = planPipeline(costs, request.machines, request.planner, diags_);
   if (plan) plan->modelHash = provenance_.modelHash;
-  return plan;
-}
-
-/// --plan=FILE.
-Expected<Plan> Compilation::readPlan(const ScheduleFile* scheduleFile) {
-  Expected<std::string> text = readFile(options_.planFile, diags_);
-  if (!text) return failure;
-  Expected<Plan> plan = planFromJson(*text, options_.planFile, diags_);
-  if (!plan) return failure;
-  if (plan->modelHash != provenance_.modelHash)
-    return diags_.error({options_.planFile, "", 0, 0}).help("plan again: compile without --plan")
-           << "the plan is for a model with hash " << plan->modelHash << ", this one has hash "
-           << provenance_.modelHash;
-  if (!plan->scheduleFile.empty() && !scheduleFile)
-    return diags_.error({.file = options_.planFile}).help("add --schedule=FILE, or delete \"schedule_file\" there")
-           << "the schedule of this plan is in the file '" << plan->scheduleFile << "'";
-  if (!checkSplit(*plan, options_.split, options_.planFile, diags_)) return failure;
   return plan;
 }
 

@@ -3,6 +3,7 @@
 
 #include "ProgramFiles.h"
 #include "StageMessages.h"
+#include "Teams.h"
 #include "pdc/Analysis/Profile.h"
 #include "pdc/Analysis/TeamTimes.h"
 #include "pdc/Memory/RankArena.h"
@@ -47,6 +48,13 @@ std::vector<PlanSharedParameter> sharedOf(const std::vector<SharedParameter>& sh
   return result;
 }
 
+/// What its stages have of a parameter: all have the same.
+Type typeIn(const std::vector<StageGraphs>& stages, const SharedParameter& shared) {
+  for (const Value* value : stages[static_cast<std::size_t>(shared.owner())].training->parameterValues())
+    if (value->parameter() == shared.parameter) return value->type();
+  return shared.type;
+}
+
 Status run(const std::vector<PipelineStep>& steps, PassContext& context, const PipelineOptions& options) {
   PassRegistry passes;
   registerStagePasses(passes);
@@ -79,16 +87,17 @@ Expected<std::vector<MemoryPlan>> planMemories(const StagedPlan& staged, const G
 
 Expected<StagedPlan> pdc::stagePlan(PassContext& context, Plan plan, const GenerateOptions& options) {
   Module& module = context.module;
-  std::erase_if(module.graphs,
-                [](const auto& graph) { return graph->name() != "main" && graph->name() != "evaluate"; });
+  std::erase_if(module.graphs, [](const auto& graph) { return graph->name().starts_with("stage"); });
   const Graph& main = *module.findGraph("main");
   const Expected<std::vector<int>> cut = stageOfGroup(plan, groupCount(main), context.diags);
-  if (!cut || !run({splitStep(*cut)}, context, options.pipeline)) return failure;
+  const std::vector<TeamSplit> splits = differentSplits(plan);
+  if (!cut || !run({splitStep(*cut, splits)}, context, options.pipeline)) return failure;
 
   StagedPlan staged;
   staged.plan = std::move(plan);
   staged.stages = stageGraphs(module);
   staged.shared = sharedParameters(main, *cut);
+  for (SharedParameter& shared : staged.shared) shared.type = typeIn(staged.stages, shared);
   const Plan planned = staged.plan;
   describeMessages(staged.stages, staged.plan);
   if (!encodeMessages(context, planned, staged.plan, options.pipeline)) return failure;

@@ -1,5 +1,6 @@
 #include "ProgramFiles.h"
 
+#include "Teams.h"
 #include "pdc/Analysis/Profile.h"
 #include "pdc/CodeGen/BuildFiles.h"
 #include "pdc/Report/Report.h"
@@ -17,18 +18,18 @@ static std::vector<int> bucketsOf(const Graph& main, std::int64_t bucketBytes) {
 
 Status pdc::addStageFiles(GeneratedProgram& program, const StagedPlan& staged, const std::vector<MemoryPlan>& memories,
                           const Provenance& provenance, const GenerateOptions& options, PassContext& context) {
-  const std::vector<int> buckets = bucketsOf(*context.module.findGraph("main"), options.bucketBytes);
   for (std::size_t s = 0; s < memories.size(); ++s) {
-    Expected<std::string> source = emitStage({.index = static_cast<int>(s),
-                                              .count = static_cast<int>(memories.size()),
-                                              .replicas = staged.plan.stages[s].replicas,
-                                              .training = staged.stages[s].training,
-                                              .evaluation = staged.stages[s].evaluation,
-                                              .memory = &memories[s],
-                                              .debugNan = options.stages.debugNan,
-                                              .target = options.stages.target,
-                                              .buckets = buckets},
-                                             provenance, context.diags);
+    Expected<std::string> source =
+        emitStage({.index = static_cast<int>(s),
+                   .count = static_cast<int>(memories.size()),
+                   .replicas = staged.plan.stages[s].replicas,
+                   .training = staged.stages[s].training,
+                   .evaluation = staged.stages[s].evaluation,
+                   .memory = &memories[s],
+                   .debugNan = options.stages.debugNan,
+                   .target = options.stages.target,
+                   .buckets = bucketsOf(mainOf(context.module, staged.plan, s), options.bucketBytes)},
+                  provenance, context.diags);
     if (!source) return failure;
     const std::string name = "stage" + std::to_string(s);
     program.files.emplace_back(name + sourceSuffix(options.stages.target), std::move(*source));

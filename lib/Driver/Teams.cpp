@@ -30,19 +30,26 @@ Status pdc::divideOverTeam(PassContext& context, const TeamSplit& split, const E
                        .experts = split.experts,
                        .weights = split.weights};
   for (const auto& [layer, plan] : plans) options.orders[layer] = plan.order;
-  if (!splitOverTeam(context, options, &classes, &placed)) return failure;
   auto& graphs = context.module.graphs;
-  std::vector<std::unique_ptr<Graph>> ofMember;
-  for (const char* name : {"main", "evaluate"})
-    if (const Graph* graph = context.module.findGraph(name + suffixOf(options)))
-      ofMember.push_back(clone(*graph, name));
-  graphs = std::move(ofMember);
+  const std::size_t before = graphs.size();
+  if (!splitOverTeam(context, options, &classes, &placed)) return failure;
+  for (std::size_t i = before; i < graphs.size(); ++i) {
+    const std::string& name = graphs[i]->name();
+    graphs[i] = clone(*graphs[i], name.substr(0, name.find('.')) + suffixOf(split));
+  }
   if (std::none_of(classes.begin(), classes.end(), [](const SplitClass& c) { return c.chosen; }))
     context.diags.remark({}).help(split.tokens ? "take --split=tp:" + std::to_string(split.members)
                                                : "split less, or take --split=tp:" + std::to_string(split.members) +
                                                      ",all to divide what does not pay")
         << "nothing of this model is worth dividing over " << split.members << " members: each computes all of it";
   return success;
+}
+
+void pdc::takeGraphsOf(Module& module, const TeamSplit& split) {
+  std::vector<std::unique_ptr<Graph>> ofMember;
+  for (const char* name : {"main", "evaluate"})
+    if (const Graph* graph = module.findGraph(name + suffixOf(split))) ofMember.push_back(clone(*graph, name));
+  module.graphs = std::move(ofMember);
 }
 
 Expected<Cluster> pdc::teamsOf(const Cluster& machines, const TeamSplit& split, Diagnostics& diags) {
@@ -81,12 +88,79 @@ void pdc::giveDevices(Plan& plan, const TeamSplit& split, const Cluster& machine
   plan.cluster = machines;
 }
 
-Status pdc::checkSplit(const Plan& plan, const TeamSplit& split, const std::string& file, Diagnostics& diags) {
+Status pdc::checkSplit(const Plan& plan, const TeamSplit& split, Diagnostics& diags) {
   for (std::size_t s = 0; s < plan.stages.size(); ++s)
     if (plan.stages[s].split != split)
-      return diags.error({file, "/stages/" + std::to_string(s) + "/split", 0, 0})
+      return diags.error(plan.at("/stages/" + std::to_string(s) + "/split"))
                  .help("add --split=" + toText(plan.stages[s].split))
              << "the plan is for --split=" << toText(plan.stages[s].split) << ", not for " << toText(split);
+  return success;
+}
+
+std::vector<TeamSplit> pdc::differentSplits(const Plan& plan) {
+  std::vector<TeamSplit> splits;
+  for (const PlanStage& stage : plan.stages) splits.push_back(stage.split);
+  return areDifferent(splits) ? splits : std::vector<TeamSplit>();
+}
+
+bool pdc::areDifferent(const std::vector<TeamSplit>& splits) {
+  return std::ranges::any_of(splits, [&](const TeamSplit& split) { return split != splits.front(); });
+}
+
+Graph& pdc::mainOf(const Module& module, const Plan& plan, std::size_t stage) {
+  return *module.findGraph("main" + (differentSplits(plan).empty() ? "" : suffixOf(plan.stages[stage].split)));
+}
+
+Status pdc::giveSplits(Plan& plan, const std::vector<TeamSplit>& splits, const Cluster& machines, Diagnostics& diags) {
+  if (splits.size() != plan.stages.size())
+    return diags.error(plan.at("/stages")).exit(ExitCode::usage).help("write one split for each stage, or one for all")
+           << "the plan has " << plan.stages.size() << " stages, --split has " << splits.size() << " splits";
+  bool isAsPlanned = true;
+  for (std::size_t s = 0; s < splits.size(); ++s) {
+    isAsPlanned = isAsPlanned && plan.stages[s].split == splits[s];
+    plan.stages[s].split = splits[s];
+  }
+  if (isAsPlanned) return success;
+  std::int64_t devices = 0;
+  for (PlanRank& rank : plan.ranks) {
+    rank.devices.clear();
+    for (int member = 0; member < membersOf(plan, rank); ++member) rank.devices.push_back(devices++);
+  }
+  if (plan.cluster.deviceCount() < devices) plan.cluster = machines;
+  if (plan.cluster.deviceCount() < devices)
+    return diags.error({}).exit(ExitCode::usage).help("take --devices=" + std::to_string(devices))
+           << "the members of all teams need " << devices << " devices, there are " << plan.cluster.deviceCount();
+  plan.optimal = false, plan.lowerBoundMs = 0;
+  diags.remark(plan.at("/stages")) << "times of the stages are those of the splits that the plan had before";
+  return success;
+}
+
+Status pdc::checkTeams(const Plan& plan, Diagnostics& diags) {
+  if (std::ranges::all_of(plan.stages, [](const PlanStage& stage) { return stage.split.isNone(); })) return success;
+  for (const PlanRank& rank : plan.ranks) {
+    const std::string at = "/ranks/" + std::to_string(rank.rank);
+    const auto splitOf = [&](const PlanRank::Host& host) {
+      return plan.stages[static_cast<std::size_t>(host.stage)].split;
+    };
+    for (const PlanRank::Host& host : rank.hosts)
+      if (splitOf(host).members != membersOf(plan, rank))
+        return diags.error(plan.at(at + "/hosts"))
+                   .exit(ExitCode::unsupported)
+                   .help("give the stages of a rank teams of one size, or each a rank of its own")
+               << "rank " << rank.rank << " hosts stage " << rank.hosts[0].stage << " with the split "
+               << toText(splitOf(rank.hosts[0])) << " and stage " << host.stage << " with " << toText(splitOf(host));
+    if (std::ssize(rank.devices) != membersOf(plan, rank))
+      return diags.error(plan.at(at + "/devices")).help("list a device for each member of the team")
+             << "rank " << rank.rank << " has " << rank.devices.size() << " devices for the " << membersOf(plan, rank)
+             << " members of a team";
+  }
+  for (std::size_t s = 0; s < plan.stages.size(); ++s)
+    if (plan.stages[s].isSharded())
+      return diags.error(plan.at("/stages/" + std::to_string(s) + "/shard"))
+                 .exit(ExitCode::unsupported)
+                 .help("leave out \"shard\" of this stage, or \"split\" of all")
+             << "the replicas of stage " << s << " have shards, and stages of this plan are divided over teams: one of "
+             << "the two is possible";
   return success;
 }
 

@@ -51,6 +51,8 @@ static ordered_json jsonOf(const CostGraph& graph) {
       object["codec"] = {
           {"bytes", tensor.codec->bytes}, {"encode_ms", tensor.codec->encodeMs}, {"decode_ms", tensor.codec->decodeMs}};
     if (tensor.isPart) object["part"] = true;
+    if (tensor.hasTerms) object["terms"] = true;
+    if (tensor.isOwn) object["own"] = true;
     tensors.push_back(std::move(object));
   }
   ordered_json object = {{"model", graph.model}, {"cost_source", graph.costSource}};
@@ -64,6 +66,12 @@ static ordered_json jsonOf(const CostGraph& graph) {
 
 std::string pdc::toJson(const CostGraph& graph) {
   return pretty(jsonOf(graph));
+}
+
+std::int64_t pdc::wholeBytes(const CostGraph& graph, std::size_t tensor) {
+  for (int split = 0; split < graph.splits(); ++split)
+    if (const CostTensor& own = graph.in(split).tensors[tensor]; !own.isPart && own.bytes > 0) return own.bytes;
+  return graph.tensors[tensor].bytes * graph.split.members;
 }
 
 std::string pdc::differenceOf(const CostGraph& graph, const CostGraph& divided) {
@@ -115,7 +123,7 @@ static CostNode readNode(const JsonNode& json) {
 }
 
 static CostTensor readTensor(const JsonNode& json, std::int64_t nodes) {
-  json.allow({"name", "from", "to", "bytes", "has_gradient", "gradient_from", "codec", "part"});
+  json.allow({"name", "from", "to", "bytes", "has_gradient", "gradient_from", "codec", "part", "terms", "own"});
   CostTensor tensor;
   tensor.name = optionalText(json, "name");
   tensor.from = json["from"].integer(0, nodes - 1);
@@ -131,6 +139,8 @@ static CostTensor readTensor(const JsonNode& json, std::int64_t nodes) {
   tensor.bytes = json["bytes"].bytes();
   if (std::optional<JsonNode> gradient = json.find("has_gradient")) tensor.hasGradient = gradient->boolean();
   if (std::optional<JsonNode> part = json.find("part")) tensor.isPart = part->boolean();
+  if (std::optional<JsonNode> terms = json.find("terms")) tensor.hasTerms = terms->boolean();
+  if (std::optional<JsonNode> own = json.find("own")) tensor.isOwn = own->boolean();
   if (std::optional<JsonNode> users = json.find("gradient_from"))
     for (const JsonNode& element : users->elements()) {
       std::int64_t user = element.integer(0, nodes - 1);

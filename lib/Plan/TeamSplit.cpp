@@ -20,6 +20,10 @@ std::string pdc::toText(const TeamSplit& split) {
   return nameOf(split) + ":" + std::to_string(split.members) + (split.all ? ",all" : "");
 }
 
+std::string pdc::suffixOf(const TeamSplit& split) {
+  return split.isNone() ? "" : "." + nameOf(split) + std::to_string(split.members) + (split.all ? ".all" : "");
+}
+
 std::optional<TeamSplit> pdc::teamSplitFromText(const std::string& text) {
   constexpr int most = 1024;
   if (text == "none") return TeamSplit{};
@@ -36,4 +40,23 @@ std::optional<TeamSplit> pdc::teamSplitFromText(const std::string& text) {
   if (!option.empty() && (option != ",all" || (split.tokens && !split.weights))) return std::nullopt;
   split.all = !option.empty();
   return split;
+}
+
+std::optional<std::vector<TeamSplit>> pdc::teamSplitsFromText(const std::string& text) {
+  std::vector<std::string> texts;
+  for (std::size_t begin = 0, end = 0; end != std::string::npos; begin = end + 1) {
+    end = text.find(',', begin);
+    const std::string part = text.substr(begin, end == std::string::npos ? end : end - begin);
+    if (part == "all" && !texts.empty())
+      texts.back() += ",all";
+    else
+      texts.push_back(part);
+  }
+  std::vector<TeamSplit> splits;
+  for (const std::string& each : texts) {
+    const std::optional<TeamSplit> split = teamSplitFromText(each);
+    if (!split) return std::nullopt;
+    splits.push_back(*split);
+  }
+  return splits;
 }

@@ -89,10 +89,16 @@ static std::string tilesOf(const ReportData& data) {
   double alone = 0;
   for (const PlanStage& stage : data.plan.stages) alone += stage.computeMs() + stage.updateMs;
   if (timeMs > 0 && alone > 0) {
-    const int members = data.plan.stages[0].split.members; // times of a stage are those of a member
-    const std::string one = members > 1 ? "team of " + std::to_string(members) : "device";
-    result += tile(timesText(alone / timeMs), "the rate of one " + one,
-                   "on " + counted(static_cast<std::int64_t>(data.plan.ranks.size()), members > 1 ? "team" : "device"));
+    const std::vector<PlanRank>& ranks = data.plan.ranks; // times of a stage are those of a member
+    const int members = membersOf(data.plan, ranks.front());
+    const bool alike =
+        std::ranges::all_of(ranks, [&](const PlanRank& rank) { return membersOf(data.plan, rank) == members; });
+    const std::string one = !alike        ? "its stages in turn"
+                            : members > 1 ? "one team of " + std::to_string(members)
+                                          : "one device";
+    result += tile(timesText(alone / timeMs), "the rate of " + one,
+                   "on " + (alike ? counted(std::ssize(ranks), members > 1 ? "team" : "device")
+                                  : counted(processesOf(data.plan), "device")));
   }
   if (isSteady) {
     result += tile(percentText(prediction.bubbleFraction), "bubble", "idle time of all ranks");

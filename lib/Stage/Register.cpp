@@ -22,11 +22,22 @@ static Expected<std::vector<int>> stagesOption(PassContext& context, const char*
   return stages;
 }
 
-/// --split-stages=stages=0:0:1 : the stage of each group.
+/// --split-stages=stages=0:0:1,splits=none/tp:2 : the stage of each group, the split of each stage.
 static Status runSplitStages(PassContext& context) {
   Expected<std::vector<int>> stageOfGroup = stagesOption(context, "write stages=0:0:1, one number per group");
   if (!stageOfGroup) return failure;
-  return splitStages(context, *stageOfGroup) ? Status(success) : Status(failure);
+  std::vector<TeamSplit> splits;
+  std::istringstream list(context.options["splits"]);
+  for (std::string entry; std::getline(list, entry, '/');) {
+    const std::optional<TeamSplit> split = teamSplitFromText(entry);
+    if (!split)
+      return context.diags.error({.file = context.module.file})
+                 .exit(ExitCode::usage)
+                 .help("write splits=none/tp:2, one split per stage")
+             << "'" << entry << "' is no split";
+    splits.push_back(*split);
+  }
+  return splitStages(context, *stageOfGroup, splits) ? Status(success) : Status(failure);
 }
 
 /// A pass that calls run(context, graph) for the stages of its option stages=0:2, or for all stages.
@@ -117,8 +128,11 @@ void pdc::registerStagePasses(PassRegistry& registry) {
                 .summary = "Cuts @main and @evaluate into @stageK and @stageK.evaluate",
                 .description =
                     "Values that cross become inputs `received` and outputs `sent`, in the same order at both "
-                    "ends. Gradients cross where the fold of `differentiate` puts them.",
-                .options = {{"stages", "the stage of each fusion group: 0:0:1"}},
+                    "ends. Gradients cross where the fold of `differentiate` puts them. The graph of a stage with a "
+                    "split is cut out of what `split` has made: `@main.tp2` for `tp:2`. Between stages of different "
+                    "splits whole values cross: members gather what they have parts of, and take their parts.",
+                .options = {{"stages", "the stage of each fusion group: 0:0:1"},
+                            {"splits", "the split of each stage, where not all are undivided: none/tp:2"}},
                 .run = runSplitStages});
   registry.add({.argument = "encode-edges",
                 .summary = "Encodes what crosses between stages",

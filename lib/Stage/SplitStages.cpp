@@ -5,6 +5,8 @@
 // which is used in another stage is exactly one message of the chain. @stageK.evaluate has the ports of @stageK, so
 // that one plan of the channels serves both, but for values that only its backward reads. Linear in the size of the
 // graphs, times the stages.
+#include "Borders.h"
+#include "StageCopier.h"
 #include "pdc/Stage/StagePasses.h"
 
 #include "pdc/IR/GradientGroups.h"
@@ -21,18 +23,10 @@ using namespace pdc;
 
 namespace {
 
-/// One tensor on its way between two stages.
-struct Crossing {
-  const Value* value; ///< of @main
-  int from, to;
-  bool gradient;
-  bool evaluates; ///< read by forward operations of `to`
-};
-
 class StageSplitter {
 public:
-  StageSplitter(PassContext& context, Graph& training, Graph& evaluation, const std::vector<int>& stageOfGroup)
-      : context_(context), training_(training), evaluation_(evaluation), stageOfGroup_(stageOfGroup) {}
+  StageSplitter(PassContext& context, StageSources sources, const std::vector<int>& stageOfGroup)
+      : context_(context), sources_(std::move(sources)), stageOfGroup_(stageOfGroup) {}
 
   Expected<std::vector<StageGraphs>> run();
 
@@ -40,103 +34,33 @@ private:
   Status checkStages();
   Status placeOperations(Graph& graph);
   Status checkParameters();
-  void sinkSums();
-  Status checkForwardEdges();
-  Status findCrossings();
+  void sinkSums(Graph& training);
+  Status checkForwardEdges(const Graph& training);
+  Expected<std::vector<Crossing>> crossingsIn(const Graph& training);
   Expected<Graph*> buildStage(const Graph& source, int stage, const std::string& name);
+  void receive(const Crossing& crossing, const Graph& source, Graph& graph, StageCopier& copier) const;
+  Status takeParts(const std::vector<const Crossing*>& arriving, const Graph& source, Graph& graph,
+                   StageCopier& copier);
+  Status addOutputs(const Graph& source, int stage, Graph& graph, StageCopier& copier);
+  Status send(const Crossing& crossing, const Graph& source, Graph& graph, StageCopier& copier);
   Status materialise(Graph& graph);
 
+  bool isTraining(const Graph& source) const {
+    return std::ranges::any_of(sources_.all, [&](const StageSource& each) { return each.training == &source; });
+  }
   int stageOf(const Value* value) const;
   int stageOf(const GraphOutput& output) const;
+  const Value* wholeOf(const Crossing& crossing, bool training) const;
   std::vector<const Crossing*> ports(bool gradient, int Crossing::*end, int Crossing::*peer, int stage) const;
 
   PassContext& context_;
-  Graph& training_;
-  Graph& evaluation_;
+  StageSources sources_;
   const std::vector<int>& stageOfGroup_;
   int stages_ = 0;
-  std::vector<Crossing> crossings_; ///< in order of the values' definitions
-};
-
-/// Copies the operations of one stage into a graph of its own.
-class StageCopier {
-public:
-  StageCopier(const Graph& source, Graph& target, int stage) : source_(source), target_(target), stage_(stage) {}
-
-  void bind(const Value* from, Value* to) { values_[from] = to; }
-  /// What stands for `value` of the source; null when it is not there.
-  Value* lookUp(const Value* value);
-  /// False when an operation needs a value that is not in its stage.
-  bool copyOperations();
-  /// What stands for `operation` of the source; null when it is in another stage.
-  Operation* lookUp(const Operation* operation) const;
-
-private:
-  Operation* copy(const Operation& operation);
-  Value* constantHere(const Operation& constant);
-
-  const Graph& source_;
-  Graph& target_;
-  int stage_;
-  std::unordered_map<const Value*, Value*> values_;
-  std::unordered_map<const Operation*, Operation*> operations_;
+  std::vector<Crossing> crossings_; ///< those of one edge in order of the values' definitions
 };
 
 } // namespace
-
-Value* StageCopier::lookUp(const Value* value) {
-  auto it = values_.find(value);
-  if (it != values_.end()) return it->second;
-  if (value->parameter()) return values_[value] = target_.parameterValue(*value->parameter());
-  return value->definer() && isConstant(*value->definer()) ? constantHere(*value->definer()) : nullptr;
-}
-
-/// Constants are made where they are used, also those of other stages.
-Value* StageCopier::constantHere(const Operation& constant) {
-  if (constant.stage == stage_) return copy(constant)->result();
-  const Value& value = *constant.result();
-  Operation* made = target_.addOperation(constant.def(), {}, {&value.type()}, constant.attributes, constant.location,
-                                         nullptr, {value.name()});
-  made->stage = stage_;
-  return values_[&value] = made->result();
-}
-
-Operation* StageCopier::copy(const Operation& operation) {
-  std::vector<Value*> operands;
-  for (const Value* operand : operation.operands()) operands.push_back(operand ? lookUp(operand) : nullptr);
-  std::vector<const Type*> types;
-  std::vector<std::string> names;
-  for (const Value* result : operation.results()) {
-    types.push_back(result ? &result->type() : nullptr);
-    names.push_back(result ? result->name() : "");
-  }
-  Operation* made = target_.addOperation(operation.def(), std::move(operands), types, operation.attributes,
-                                         operation.location, nullptr, names);
-  made->phase = operation.phase;
-  made->again = operation.again;
-  made->group = operation.group;
-  made->stage = operation.stage;
-  if (operation.origin()) made->setOrigin(lookUp(operation.origin()));
-  operations_[&operation] = made;
-  for (std::size_t i = 0; i < names.size(); ++i)
-    if (operation.result(i)) values_[operation.result(i)] = made->result(i);
-  return made;
-}
-
-Operation* StageCopier::lookUp(const Operation* operation) const {
-  const auto it = operations_.find(operation);
-  return it == operations_.end() ? nullptr : it->second;
-}
-
-bool StageCopier::copyOperations() {
-  for (const auto& operation : source_.operations()) {
-    if (operation->stage != stage_ || operations_.contains(operation.get())) continue;
-    for (const Value* operand : operation->operands())
-      if (operand && !lookUp(operand)) return false;
-    copy(*operation);
-  }
-  return true;
-}
 
 /// Of values that an operation makes; -1 for graph inputs and parameters, which are wherever they are used.
 int StageSplitter::stageOf(const Value* value) const {
@@ -157,9 +81,11 @@ Status StageSplitter::checkStages() {
   if (used.empty() || *used.begin() < 0 || *used.rbegin() >= stages_)
     return context_.diags.error(location) << "stages must be numbered from 0 without gaps; the highest is "
                                           << (used.empty() ? -1 : *used.rbegin()) << " of " << stages_;
-  if (!placeOperations(training_) || !placeOperations(evaluation_)) return failure;
-  sinkSums();
-  if (!checkForwardEdges()) return failure;
+  for (const StageSource& source : sources_.all) {
+    if (!placeOperations(*source.training) || !placeOperations(*source.evaluation)) return failure;
+    sinkSums(*source.training);
+    if (!checkForwardEdges(*source.training)) return failure;
+  }
   return checkParameters();
 }
 
@@ -177,8 +103,8 @@ Status StageSplitter::placeOperations(Graph& graph) {
 /// A value's gradient is the sum over its users in the order of the program, whatever the plan. Where parallel branches
 /// lie in stages of another order, a sum can only be taken in the lowest stage that a part of it comes from: gradients
 /// go down.
-void StageSplitter::sinkSums() {
-  for (const auto& operation : training_.operations()) {
+void StageSplitter::sinkSums(Graph& training) {
+  for (const auto& operation : training.operations()) {
     if (!addsGradients(*operation)) continue;
     const Operation *first = operation->operand(0)->definer(), *second = operation->operand(1)->definer(),
                     *lowest = second->stage < first->stage ? second : first;
@@ -189,12 +115,12 @@ void StageSplitter::sinkSums() {
     // What is sent now has the name of what it is a gradient of.
     const std::string whole = operation->result()->name().substr(0, operation->result()->name().find(".gradient"));
     for (Value* operand : operation->operands())
-      if (operand->name().find(".gradient") == std::string::npos) training_.rename(operand, whole + ".gradient.part");
+      if (operand->name().find(".gradient") == std::string::npos) training.rename(operand, whole + ".gradient.part");
   }
 }
 
-Status StageSplitter::checkForwardEdges() {
-  for (const auto& operation : training_.operations())
+Status StageSplitter::checkForwardEdges(const Graph& training) {
+  for (const auto& operation : training.operations())
     for (const Value* operand : operation->operands()) {
       if (!isForward(*operation) || !operand || !operand->definer() || isConstant(*operand->definer())) continue;
       const Operation& producer = *operand->definer();
@@ -209,27 +135,30 @@ Status StageSplitter::checkForwardEdges() {
 
 /// Stages share a trained parameter only where each of them has a gradient of it to give. Each has a frozen one itself.
 Status StageSplitter::checkParameters() {
-  for (const ParameterGroups& parameter : parameterGroups(training_)) {
+  for (const ParameterGroups& parameter : parameterGroups(*sources_.all[0].training)) {
     std::set<int> stages;
     for (int group : parameter.groups) stages.insert(stageOfGroup_[static_cast<std::size_t>(group)]);
-    if (stages.size() > 1 && parameter.parameter->role != ParameterRole::frozen && !parameter.canBeShared())
+    if (stages.size() < 2 || parameter.parameter->role == ParameterRole::frozen) continue;
+    if (!parameter.canBeShared())
       return context_.diags.error(parameter.parameter->location)
                  .exit(ExitCode::unsupported)
                  .help("keep the groups that use it in one stage")
              << "parameter '" << parameter.parameter->name << "' is used in stage " << *stages.begin()
              << " and in stage " << *stages.rbegin() << ", and not trained by all of its uses";
+    if (!checkSharedForms(context_, sources_, *parameter.parameter, {stages.begin(), stages.end()})) return failure;
   }
   return success;
 }
 
-Status StageSplitter::findCrossings() {
+Expected<std::vector<Crossing>> StageSplitter::crossingsIn(const Graph& training) {
+  std::vector<Crossing> crossings;
   // Who needs a value besides those who read it: whom its gradient passes through, and whose weights' it is.
   std::map<const Value*, std::set<int>> others;
-  for (const auto& [value, group] : passedOn(training_))
+  for (const auto& [value, group] : passedOn(training))
     others[value].insert(stageOfGroup_[static_cast<std::size_t>(group)]);
-  for (const GraphOutput& output : training_.outputs)
+  for (const GraphOutput& output : training.outputs)
     if (output.kind == OutputKind::gradient) others[output.value].insert(stageOf(output));
-  for (const auto& operation : training_.operations()) {
+  for (const auto& operation : training.operations()) {
     if (isConstant(*operation)) continue;
     const bool gradient = !isForward(*operation);
     for (const Value* result : operation->results()) {
@@ -245,12 +174,18 @@ Status StageSplitter::findCrossings() {
           return context_.diags.error(operation->location).help("give these groups stages in the order of the groups")
                  << (gradient ? "gradient '" : "value '") << result->name() << "' would go from stage "
                  << operation->stage << " to stage " << user;
-        crossings_.push_back({result, operation->stage, user, gradient, readers.contains(user)});
+        crossings.push_back({.sent = result,
+                             .received = result,
+                             .name = result->name(),
+                             .from = operation->stage,
+                             .to = user,
+                             .gradient = gradient,
+                             .evaluates = readers.contains(user)});
         if (gradient) computeWithInputGradients(*operation);
       }
     }
   }
-  return success;
+  return crossings;
 }
 
 /// The crossings whose `end` is `stage`, by the stage at the other end; those of one edge in order of definition, first
@@ -266,38 +201,60 @@ std::vector<const Crossing*> StageSplitter::ports(bool gradient, int Crossing::*
   return found;
 }
 
-Expected<Graph*> StageSplitter::buildStage(const Graph& source, int stage, const std::string& name) {
-  const bool training = &source == &training_;
-  auto owned = std::make_unique<Graph>(name);
-  Graph& graph = *owned;
-  graph.team = source.team;
-  StageCopier copier(source, graph, stage);
+/// What stands for the undivided value of that name in the undivided graphs.
+const Value* StageSplitter::wholeOf(const Crossing& crossing, bool training) const {
+  const StageSource& whole = sources_.all[0];
+  return (training ? whole.training : whole.evaluation)->find(crossing.name);
+}
 
-  for (const GraphInput& input : source.inputs) {
-    const auto& users = input.value->users();
-    if (std::none_of(users.begin(), users.end(), [&](const Operation* user) { return user->stage == stage; })) continue;
-    copier.bind(input.value, graph.addInput(input.value->type(), input.value->name(), input.kind));
-    graph.inputs.back().share = input.share;
-    graph.inputs.back().classes = input.classes;
-  }
-  for (bool gradient : {false, true}) {
-    if (gradient && !training) continue;
-    for (const Crossing* crossing : ports(gradient, &Crossing::to, &Crossing::from, stage)) {
-      if (!training && !crossing->evaluates) continue;
-      // An evaluation may lay it out in another way, at both ends.
-      const Value* original = source.find(crossing->value->name());
-      const Type& type = original ? original->type() : crossing->value->type();
-      Value* received = graph.addInput(type, crossing->value->name(), InputKind::received);
-      graph.inputs.back().peer = crossing->from;
-      graph.inputs.back().gradient = gradient;
-      if (original) copier.bind(original, received);
-    }
-  }
+/// Adds the input of what arrives.
+void StageSplitter::receive(const Crossing& crossing, const Graph& source, Graph& graph, StageCopier& copier) const {
+  // An evaluation may lay it out in another way, at both ends.
+  const Value* original = source.find(crossing.received->name());
+  const Value* arriving = original ? original : crossing.received;
+  if (!crossing.isWhole) arriving = wholeOf(crossing, isTraining(source));
+  Value* received = graph.addInput(arriving->type(), crossing.name, InputKind::received);
+  graph.inputs.back().peer = crossing.from;
+  graph.inputs.back().gradient = crossing.gradient;
+  if (original) copier.bind(original, received);
+}
 
-  if (!copier.copyOperations())
+/// Adds the output of what leaves.
+Status StageSplitter::send(const Crossing& crossing, const Graph& source, Graph& graph, StageCopier& copier) {
+  const Value* original = source.find(crossing.sent->name());
+  Value* sent = original ? copier.lookUp(original) : nullptr;
+  if (!sent)
     return context_.diags.error({.file = context_.module.file}).exit(ExitCode::internal)
-           << "an operation of '@" << name << "' uses a value of another stage that is not sent to it";
+           << "'@" << graph.name() << "' has no value '" << crossing.sent->name() << "' to send";
+  if (!crossing.isWhole && graph.team.forms.contains(sent->name())) {
+    Value* const gathered = graph.find(crossing.name); // for another stage
+    sent = gathered ? gathered : gatherAtBorder(context_, graph, sent, *wholeOf(crossing, isTraining(source)));
+    if (!sent) return failure;
+  }
+  graph.outputs.push_back({.kind = OutputKind::sent,
+                           .value = sent,
+                           .name = {},
+                           .parameter = nullptr,
+                           .peer = crossing.to,
+                           .isGradient = crossing.gradient});
+  return success;
+}
 
+/// What arrives whole, and of which members have parts, becomes these.
+Status StageSplitter::takeParts(const std::vector<const Crossing*>& arriving, const Graph& source, Graph& graph,
+                                StageCopier& copier) {
+  for (const Crossing* crossing : arriving) {
+    const Value* original = source.find(crossing->received->name());
+    if (crossing->isWhole || !original || !source.team.forms.contains(original->name())) continue;
+    Value* part = takePartAtBorder(context_, graph, copier.lookUp(original), *original);
+    if (!part) return failure;
+    copier.bind(original, part);
+  }
+  return success;
+}
+
+/// The outputs of the model that leave here.
+Status StageSplitter::addOutputs(const Graph& source, int stage, Graph& graph, StageCopier& copier) {
   for (GraphOutput output : source.outputs) {
     if (stageOf(output) != stage) continue;
     const Value* original = output.value;
@@ -313,23 +270,38 @@ Expected<Graph*> StageSplitter::buildStage(const Graph& source, int stage, const
     }
     graph.outputs.push_back(output);
   }
-  for (bool gradient : {false, true}) {
-    if (gradient && !training) continue;
-    for (const Crossing* crossing : ports(gradient, &Crossing::from, &Crossing::to, stage)) {
-      if (!training && !crossing->evaluates) continue;
-      const Value* original = source.find(crossing->value->name());
-      Value* sent = original ? copier.lookUp(original) : nullptr;
-      if (!sent)
-        return context_.diags.error({.file = context_.module.file}).exit(ExitCode::internal)
-               << "'@" << name << "' has no value '" << crossing->value->name() << "' to send";
-      graph.outputs.push_back({.kind = OutputKind::sent,
-                               .value = sent,
-                               .name = {},
-                               .parameter = nullptr,
-                               .peer = crossing->to,
-                               .isGradient = gradient});
-    }
+  return success;
+}
+
+Expected<Graph*> StageSplitter::buildStage(const Graph& source, int stage, const std::string& name) {
+  auto owned = std::make_unique<Graph>(name);
+  Graph& graph = *owned;
+  graph.team = source.team;
+  StageCopier copier(source, graph, stage);
+
+  for (const GraphInput& input : source.inputs) {
+    const auto& users = input.value->users();
+    if (std::none_of(users.begin(), users.end(), [&](const Operation* user) { return user->stage == stage; })) continue;
+    copier.bind(input.value, graph.addInput(input.value->type(), input.value->name(), input.kind));
+    graph.inputs.back().share = input.share;
+    graph.inputs.back().classes = input.classes;
   }
+  const auto portsHere = [&](int Crossing::*end, int Crossing::*peer) {
+    std::vector<const Crossing*> found = ports(false, end, peer, stage);
+    if (isTraining(source))
+      std::ranges::copy(ports(true, end, peer, stage), std::back_inserter(found));
+    else
+      std::erase_if(found, [](const Crossing* crossing) { return !crossing->evaluates; });
+    return found;
+  };
+  const std::vector<const Crossing*> arriving = portsHere(&Crossing::to, &Crossing::from);
+  for (const Crossing* crossing : arriving) receive(*crossing, source, graph, copier);
+  if (!copier.copyOperations())
+    return context_.diags.error({.file = context_.module.file}).exit(ExitCode::internal)
+           << "an operation of '@" << name << "' uses a value of another stage that is not sent to it";
+  if (!takeParts(arriving, source, graph, copier) || !addOutputs(source, stage, graph, copier)) return failure;
+  for (const Crossing* crossing : portsHere(&Crossing::from, &Crossing::to))
+    if (!send(*crossing, source, graph, copier)) return failure;
   if (!materialise(graph)) return failure;
 
   std::erase_if(context_.module.graphs, [&](const auto& other) { return other->name() == name; });
@@ -365,13 +337,22 @@ Status StageSplitter::materialise(Graph& graph) {
 }
 
 Expected<std::vector<StageGraphs>> StageSplitter::run() {
-  if (!checkStages() || !findCrossings()) return failure;
+  if (!checkStages()) return failure;
+  std::vector<std::vector<Crossing>> found;
+  for (const StageSource& source : sources_.all) {
+    Expected<std::vector<Crossing>> crossings = crossingsIn(*source.training);
+    if (!crossings) return failure;
+    found.push_back(std::move(*crossings));
+  }
+  Expected<std::vector<Crossing>> crossings = crossingsBetween(context_, sources_, found);
+  if (!crossings) return failure;
+  crossings_ = std::move(*crossings);
   std::vector<StageGraphs> graphs;
   for (int stage = 0; stage < stages_; ++stage) {
     const std::string name = "stage" + std::to_string(stage);
-    const Expected<Graph*> training = buildStage(training_, stage, name);
+    const Expected<Graph*> training = buildStage(*sources_[stage].training, stage, name);
     if (!training) return failure;
-    const Expected<Graph*> evaluation = buildStage(evaluation_, stage, name + ".evaluate");
+    const Expected<Graph*> evaluation = buildStage(*sources_[stage].evaluation, stage, name + ".evaluate");
     if (!evaluation) return failure;
     graphs.push_back({.stage = stage, .training = *training, .evaluation = *evaluation});
   }
@@ -388,13 +369,35 @@ std::vector<StageGraphs> pdc::stageGraphs(Module& module) {
   }
 }
 
-Expected<std::vector<StageGraphs>> pdc::splitStages(PassContext& context, const std::vector<int>& stageOfGroup) {
-  Expected<Graph*> training = mainGraph(context);
+/// The graphs that the stages are cut out of, each once.
+static Expected<StageSources> sourcesOf(PassContext& context, const std::vector<TeamSplit>& splits,
+                                        std::size_t stages) {
+  const Expected<Graph*> training = mainGraph(context);
   if (!training) return failure;
-  Graph* evaluation = context.module.findGraph("evaluate");
-  if (!evaluation) {
-    if (!addEvaluation(context)) return failure;
-    evaluation = context.module.findGraph("evaluate");
+  Module& module = context.module;
+  if (!module.findGraph("evaluate") && !addEvaluation(context)) return failure;
+  StageSources sources{.all = {{.split = {}, .training = *training, .evaluation = module.findGraph("evaluate")}},
+                       .of = std::vector<int>(stages, 0)};
+  for (std::size_t stage = 0; stage < std::min(stages, splits.size()); ++stage) {
+    const TeamSplit& split = splits[stage];
+    auto source = std::ranges::find_if(sources.all, [&](const StageSource& each) { return each.split == split; });
+    if (source == sources.all.end()) {
+      const std::string suffix = suffixOf(split);
+      sources.all.push_back({split, module.findGraph("main" + suffix), module.findGraph("evaluate" + suffix)});
+      source = sources.all.end() - 1;
+      if (!source->training || !source->evaluation)
+        return context.diags.error({.file = module.file}).exit(ExitCode::usage).help("divide the graphs first")
+               << "there are no graphs '@main" << suffix << "' and '@evaluate" << suffix << "' for stage " << stage;
+    }
+    sources.of[stage] = static_cast<int>(source - sources.all.begin());
   }
-  return StageSplitter(context, **training, *evaluation, stageOfGroup).run();
+  return sources;
+}
+
+Expected<std::vector<StageGraphs>> pdc::splitStages(PassContext& context, const std::vector<int>& stageOfGroup,
+                                                    const std::vector<TeamSplit>& splits) {
+  const int last = stageOfGroup.empty() ? -1 : *std::ranges::max_element(stageOfGroup);
+  Expected<StageSources> sources = sourcesOf(context, splits, static_cast<std::size_t>(std::max(0, last + 1)));
+  if (!sources) return failure;
+  return StageSplitter(context, std::move(*sources), stageOfGroup).run();
 }

@@ -110,8 +110,12 @@ std::vector<StagePolicy> pdc::stagePolicies(const Plan& plan, const pdcrt::Sched
   return policies;
 }
 
-PipelineStep pdc::splitStep(const std::vector<int>& stageOfGroup) {
-  return {"split-stages", {{"stages", joined(stageOfGroup)}}};
+PipelineStep pdc::splitStep(const std::vector<int>& stageOfGroup, const std::vector<TeamSplit>& splits) {
+  PipelineStep step = {"split-stages", {{"stages", joined(stageOfGroup)}}};
+  if (splits.empty()) return step;
+  std::string& list = step.options["splits"];
+  for (const TeamSplit& split : splits) list += (list.empty() ? "" : "/") + toText(split);
+  return step;
 }
 
 PipelineStep pdc::encodeStep(const std::string& codec, const std::string& tensors) {

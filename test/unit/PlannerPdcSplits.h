@@ -6,7 +6,7 @@
 namespace pdc {
 
 /// Adds graphs of one to `most` other splits. Members take less time, rarely a share of it exactly; some parameters are
-/// divided, and about a half of the tensors come in parts, or a quarter.
+/// divided, a half to a quarter of the tensors come in parts, and some cannot cross to another split.
 class RandomSplits {
 public:
   explicit RandomSplits(std::uint64_t seed) : random_(seed) {}
@@ -48,6 +48,8 @@ private:
     }
     for (CostTensor& tensor : graph.tensors) {
       tensor.isPart = between(0, wholeTensors) == 0;
+      tensor.hasTerms = between(0, 2 * wholeTensors) == 0;
+      tensor.isOwn = between(0, 3 * wholeTensors) == 0;
       if (tensor.isPart) tensor.bytes = (tensor.bytes + split.members - 1) / split.members;
     }
     for (CostSharedParameter& shared : graph.sharedParameters) {

@@ -36,13 +36,14 @@ void PlanFlags::addMachinesTo(CLI::App& app, CompileOptions& options) {
                  "parallelism over N devices, where it pays; "
                  "tp:N,all: wherever it can be. tps:N: the same, with positions divided between layers. sp:N: sequence "
                  "parallelism, each has some of the positions. ep:N: expert parallelism, each has some of the samples, "
-                 "and of the experts. docs/Splitting.md says how.")
+                 "and of the experts. With --plan, none,tp:2,… gives each of its stages a split of its own; without "
+                 "--split the plan has them. docs/Splitting.md says how.")
       ->check([](const std::string& text) {
-        return text == "auto" || teamSplitFromText(text)
+        return text == "auto" || teamSplitsFromText(text)
                    ? std::string()
                    : "'" + text + "' is none of none, auto, tp:N, tps:N, sp:N and ep:N with N from 2 to 1024";
       })
-      ->type_name("none|auto|tp:N|tps:N|sp:N|ep:N")
+      ->type_name("none|auto|tp:N|tps:N|sp:N|ep:N[,...]")
       ->capture_default_str();
   app.add_option(
          "--split-degrees", options.splitDegrees,
@@ -165,15 +166,25 @@ Status PlanFlags::applySchedule(const CLI::App& app, CompileOptions& options, Di
   return success;
 }
 
+/// --split: of all stages, of each, or as the planner or a plan says.
+void PlanFlags::applySplit(const CLI::App& app, CompileOptions& options) const {
+  options.choosesSplit = split_ == "auto" || (!options.planFile.empty() && app.count("--split") == 0);
+  if (options.choosesSplit) return;
+  const std::vector<TeamSplit> splits = *teamSplitsFromText(split_); // CLI11 has checked it
+  if (splits.size() == 1)
+    options.split = splits.front();
+  else
+    options.stageSplits = splits;
+}
+
 Status PlanFlags::apply(const CLI::App& app, CompileOptions& options, Diagnostics& diags) const {
   options.lateUpdates = updates_ == "late";
   options.planner.weights = *policyNamed(weightPolicies, weights_); // CLI11 has checked the names
   options.planner.recompute = *policyNamed(recomputePolicies, recompute_);
   options.planner.sync = *policyNamed(syncPolicies, sync_);
   options.threadsPerStage = threads_ == "auto" ? 0 : std::stoi(threads_);
-  options.choosesSplit = split_ == "auto";
-  if (!options.choosesSplit) options.split = *teamSplitFromText(split_);
-  if (!options.choosesSplit && !options.splitDegrees.empty())
+  applySplit(app, options);
+  if (split_ != "auto" && !options.splitDegrees.empty())
     return diags.error({}).exit(ExitCode::usage).help("add --split=auto") << "--split-degrees is for --split=auto";
   options.planner.edgeCodec = *edgeCodecChoiceFromText(edgeCodec_);
   const bool isCounted = app.count("--devices") > 0 || !options.clusterFile.empty();
@@ -183,6 +194,10 @@ Status PlanFlags::apply(const CLI::App& app, CompileOptions& options, Diagnostic
     options.devices = std::accumulate(replicas.begin(), replicas.end(), 0) / options.planner.schedule->stagesPerRank *
                       options.split.members;
   if (!isCounted && replicas.empty()) options.devices = options.split.members;
+  if (!isCounted && !options.stageSplits.empty()) {
+    options.devices = 0;
+    for (const TeamSplit& split : options.stageSplits) options.devices += split.members;
+  }
   if (!options.scheduleFile.empty() && !isCounted) options.devices = 0; // as many as the file has ranks
   if (!parseShard(shard_, options.planner, diags)) return failure;
   if (!parseBucket(bucket_, options.planner, diags)) return failure;

@@ -21,6 +21,7 @@ private:
   void addMachinesTo(CLI::App& app, CompileOptions& options);
   void addScheduleTo(CLI::App& app, CompileOptions& options);
   void addReplicasTo(CLI::App& app, CompileOptions& options);
+  void applySplit(const CLI::App& app, CompileOptions& options) const;
   Status applySchedule(const CLI::App& app, CompileOptions& options, Diagnostics& diags) const;
 
   std::string threads_ = "1", updates_ = "late", schedule_, bucket_, warmup_ = "hide";

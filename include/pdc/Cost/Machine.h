@@ -27,6 +27,11 @@ public:
     return level;
   }
 
+  /// Members of a team tell each other their parts, of so many bytes each.
+  double gatherMs(int members, double bytes) const {
+    return levels() == 0 ? 0 : routeLatencyMs_[0] + (members - 1) * bytes / bytesPerMs_[0];
+  }
+
   /// Of one link of a level; infinite where nothing limits it.
   double bytesPerMs(int level) const { return bytesPerMs_[level]; }
 

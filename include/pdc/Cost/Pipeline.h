@@ -4,6 +4,8 @@
 #include "pdc/Cost/Machine.h"
 #include "pdc/Schedule/StageMemory.h"
 
+#include <algorithm>
+
 namespace pdc {
 
 struct PipelineStage {
@@ -67,9 +69,22 @@ Pipeline pipelineOf(const CostGraph& graph, const Machine& machine, const Planne
                     const Partition& partition, std::vector<int>& stageOf);
 Pipeline pipelineOf(const Plan& plan, const Machine& machine, const PlannerOptions& options);
 
-/// Whether stages may meet as they do: where the split changes, every value that crosses is whole on both sides, and so
-/// is every parameter that stages of several splits use.
+/// Whether a stage of this split may meet one of another, where the nodes `isBefore` are in stages before the border:
+/// no tensor crosses it that is of this split alone, and none of whose gradient members have terms has users on both
+/// sides.
+template <class IsBefore>
+bool isCleanBorder(const CostTensor& tensor, IsBefore isBefore) {
+  if ((!tensor.isOwn && !tensor.hasTerms) || !isBefore(tensor.from)) return true;
+  const auto before = std::count_if(tensor.to.begin(), tensor.to.end(), isBefore);
+  return before == std::ssize(tensor.to) || (!tensor.isOwn && before == 0);
+}
+
+/// Whether stages may meet as they do: borders between different splits are clean in both, and parameters that stages
+/// of several splits use are whole.
 bool bordersAreClean(const CostGraph& graph, const Partition& partition, const std::vector<int>& stageOf);
+
+/// Bytes that a member of the receiver gets of a tensor, or of its gradient: whole where the splits differ.
+std::int64_t bytesBetween(const CostGraph& graph, std::size_t tensor, int from, int to);
 
 /// Bytes of one all-reduce of a stage on its busiest link, as time, and the latency of its steps.
 double allReduceMsOf(const Pipeline& pipeline, int stage, const Machine& machine);

@@ -46,15 +46,16 @@ struct CompileOptions {
   pdcrt::Training training; ///< optimizer; batch and loss are filled in
   std::string metric;       ///< accuracy, top5, perplexity, mse, none; empty: what suits the loss
 
-  std::int64_t devices = 1;      ///< 0: as many as the schedule file has ranks
-  std::string clusterFile;       ///< instead of `devices`
-  bool skipsPadding = true;      ///< rows of padded positions are not computed (skip-padding)
-  bool lateUpdates = true;       ///< no parameter is updated before all gradients of its stage are there
-  TeamSplit split;               ///< of every stage: so many devices compute each replica of it together
-  bool choosesSplit = false;     ///< instead: the split with the fastest plan
-  std::vector<int> splitDegrees; ///< members of the teams to choose among; empty: those that divide the devices
-  std::string expertLoads;       ///< metrics of a run, by whose loads a split by experts places them
-  int threadsPerStage = 1;       ///< OpenMP threads of a rank's kernels; 0: as many as there are cores for each rank
+  std::int64_t devices = 1;           ///< 0: as many as the schedule file has ranks
+  std::string clusterFile;            ///< instead of `devices`
+  bool skipsPadding = true;           ///< rows of padded positions are not computed (skip-padding)
+  bool lateUpdates = true;            ///< no parameter is updated before all gradients of its stage are there
+  TeamSplit split;                    ///< of every stage: so many devices compute each replica of it together
+  std::vector<TeamSplit> stageSplits; ///< instead: of each stage of `planFile`
+  bool choosesSplit = false;          ///< instead: the split with the fastest plan, or those of `planFile`
+  std::vector<int> splitDegrees;      ///< members of the teams to choose among; empty: those that divide the devices
+  std::string expertLoads;            ///< metrics of a run, by whose loads a split by experts places them
+  int threadsPerStage = 1; ///< OpenMP threads of a rank's kernels; 0: as many as there are cores for each rank
   PlannerOptions planner;
   std::string scheduleFile;     ///< the schedule, instead of one that the planner's options name
   std::string planFile;         ///< use this plan

@@ -201,6 +201,8 @@ struct Team {
   std::map<const Parameter*, Form> parts; ///< of parameters of which a member has a part; the others are whole
   /// Orders of elements along the divided axis, of parameters that do not keep the file's (pdcrt::Part::order).
   std::map<const Parameter*, std::vector<std::int32_t>> orders = {};
+  /// By their names, values of which no member has the whole; not what an operation makes for itself. Not in the text.
+  std::map<std::string, Form> forms = {};
   bool sums = false; ///< members have terms of the gradients of whole parameters: an update adds them over the team
 
   Form formOf(const Parameter& parameter) const {

@@ -55,7 +55,13 @@ struct CostTensor {
   /// The users of the parts of its gradient, ascending; empty: each of `to` has one. Only with hasGradient.
   std::vector<std::int64_t> gradientFrom = {};
   std::optional<CostCodec> codec = {}; ///< where the planner may encode it
-  bool isPart = false;                 ///< a member of a team has a part of it, `bytes` of a whole one
+  /// Members of a team have parts of it, of `bytes` each: to a stage of another split it crosses whole, gathered.
+  bool isPart = false;
+  /// Members have terms of the sum of some of the parts of its gradient: stages of different splits cannot have users
+  /// of it on both sides of their border.
+  bool hasTerms = false;
+  /// Only stages of this split can have it: members have terms of it, or other splits do without it.
+  bool isOwn = false;
 
   /// The user of each part of its gradient, ascending: none, some or all of `to`, some of them several times.
   std::span<const std::int64_t> gradientUsers() const {
@@ -70,7 +76,7 @@ struct CostSharedParameter {
   std::string name;
   std::vector<std::int64_t> nodes; ///< that use it, ascending; one accumulator each
   std::int64_t bytes = 0;
-  bool isPart = false; ///< as CostTensor's
+  bool isPart = false; ///< members have parts of it, or terms of its gradient: it is for stages of one split
 };
 
 /// A frozen parameter that several nodes use. Every stage with one of them has a copy; its bytes are not counted in any
@@ -99,6 +105,9 @@ struct CostGraph {
   int splits() const { return 1 + static_cast<int>(divided.size()); }
   const CostGraph& in(int number) const { return number == 0 ? *this : divided[static_cast<std::size_t>(number) - 1]; }
 };
+
+/// Bytes of a whole tensor: those of a split in which it is whole, else of all parts.
+std::int64_t wholeBytes(const CostGraph& graph, std::size_t tensor);
 
 /// What keeps graphs of two splits from being of one model, for people; empty if nothing does.
 std::string differenceOf(const CostGraph& graph, const CostGraph& divided);

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace pdc {
 
@@ -25,7 +26,11 @@ std::int64_t teamsAtOnce(std::int64_t cores, const TeamSplit& split);
 /// "none", "tp:2" (tensor parallelism over two members), "tp:2,all", "sp:2" (sequence parallelism), "tps:2" (both),
 /// "tps:2,all", "ep:2" (expert parallelism).
 std::string toText(const TeamSplit& split);
+/// What the names of the graphs of its members end with: ".tp2", ".tp2.all"; empty for none.
+std::string suffixOf(const TeamSplit& split);
 /// Nothing where the text is none of these, or the team has more than 1,024 members.
 std::optional<TeamSplit> teamSplitFromText(const std::string& text);
+/// "none,tp:2,all,tp:4": three splits. Nothing where one of them is none.
+std::optional<std::vector<TeamSplit>> teamSplitsFromText(const std::string& text);
 
 } // namespace pdc

@@ -4,6 +4,7 @@
 
 #include "pdc/Pass/Pass.h"
 #include "pdc/Plan/EdgeCodec.h"
+#include "pdc/Plan/TeamSplit.h"
 
 #include <cstdint>
 #include <set>
@@ -25,7 +26,13 @@ struct StageGraphs {
 /// forward edge. Values that cross become inputs `received` and outputs `sent`, once per consuming stage, with the same
 /// order at both ends; those that only a backward reads come last, and are no ports of the evaluation. Gradient values
 /// cross where the fold order puts them. One of a parameter leaves the graph of the stage that has the parameter.
-Expected<std::vector<StageGraphs>> splitStages(PassContext& context, const std::vector<int>& stageOfGroup);
+///
+/// With `splits`, one for each stage, that of a stage with the split tp:2 is cut out of @main.tp2 and @evaluate.tp2
+/// (suffixOf), which have the operations of the undivided graphs in the same groups. Between stages of different splits
+/// whole values cross. Errors: members have terms of such a value; a parameter that such stages share is not the same
+/// part in both.
+Expected<std::vector<StageGraphs>> splitStages(PassContext& context, const std::vector<int>& stageOfGroup,
+                                               const std::vector<TeamSplit>& splits = {});
 
 /// The graphs that splitStages has made, in the order of the stages.
 std::vector<StageGraphs> stageGraphs(Module& module);

@@ -50,8 +50,8 @@ bool updatesEarly(const StagePolicyOptions& options, const pdcrt::Schedule& sche
 std::vector<StagePolicy> stagePolicies(const Plan& plan, const pdcrt::Schedule& schedule,
                                        const std::vector<StageGraphs>& stages, const StagePolicyOptions& options);
 
-/// The cut: the step before all others.
-PipelineStep splitStep(const std::vector<int>& stageOfGroup);
+/// The cut: the step before all others. `splits` are those of the stages, where they are not cut out of @main.
+PipelineStep splitStep(const std::vector<int>& stageOfGroup, const std::vector<TeamSplit>& splits = {});
 
 /// Right after it, what the plan wants encoded: names of values, one per line.
 PipelineStep encodeStep(const std::string& codec, const std::string& tensors);

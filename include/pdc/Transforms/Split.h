@@ -70,6 +70,10 @@ std::string suffixOf(const SplitOptions& options);
 /// Reports the first thing that is not so, as an internal error: no plan, cut or checkpoint could be trusted.
 Status verifySplit(const Graph& whole, const Graph& member, Diagnostics& diags);
 
+/// Puts the start and the finish of a collective in its place, one behind the other. Returns the result, which keeps
+/// its name; null: an error was reported.
+Value* divideInHalves(PassContext& context, Graph& graph, Operation& whole);
+
 /// In graphs of teams: each collective that communicates becomes its start and its finish, and what does not need the
 /// result, of the same group and phase or of its weight gradients, stands between the two. With the option `parts`,
 /// operations that can make large terms of a sum in parts do (partsAttribute).

@@ -59,16 +59,22 @@ void Definition::readStages() {
 void Definition::readTrips() {
   for (std::size_t t = 0; t < graph_.tensors.size(); ++t) {
     const int from = stageOf_[static_cast<std::size_t>(graph_.tensors[t].from)];
-    const CostTensor& tensor = graphOf(from).tensors[t];
+    const CostTensor& tensor = graph_.tensors[t];
     std::set<int> users;
     for (std::int64_t node : tensor.to) users.insert(stageOf_[static_cast<std::size_t>(node)]);
     users.erase(from);
-    for (int user : users) values_.push_back({from, user, tensor.bytes, false});
+    for (int user : users) values_.push_back({from, user, sizeBetween(t, from, user), false});
+    // Members gather what they have parts of before others get it whole.
+    if (std::any_of(users.begin(), users.end(), [&](int user) { return &graphOf(user) != &graphOf(from); }))
+      stages_[static_cast<std::size_t>(from)].forwardMs += gatherMs(t, from);
     // The gradient: from the last user to the first, each sum in the earlier stage of what is added.
     std::vector<int> parts;
     for (std::int64_t node : tensor.gradientUsers()) parts.push_back(stageOf_[static_cast<std::size_t>(node)]);
     auto send = [&](int sender, int receiver) {
-      if (sender > receiver) gradients_.push_back({sender, receiver, tensor.bytes, true});
+      if (sender <= receiver) return;
+      gradients_.push_back({sender, receiver, sizeBetween(t, sender, receiver), true});
+      if (&graphOf(sender) != &graphOf(receiver))
+        stages_[static_cast<std::size_t>(sender)].gradientCoreMs += gatherMs(t, sender);
     };
     while (parts.size() > 1) {
       const int last = parts.back(), next = parts[parts.size() - 2];
@@ -154,16 +160,44 @@ int Definition::mostSent(const Stage& sender, const Stage& receiver) {
   return *std::max_element(sent.begin(), sent.end());
 }
 
-/// Whether everything is whole that crosses from this stage, or one before it, to the next one, or one behind that.
+/// Whether nothing crosses from this stage, or one before it, to the next one, or one behind that, which only stages of
+/// one of their splits can have; or of whose gradient members have terms, with users on both sides.
 bool Definition::isCleanAt(int border) const {
+  const auto isBefore = [&](std::int64_t node) { return stageOf_[static_cast<std::size_t>(node)] <= border; };
   for (std::size_t t = 0; t < graph_.tensors.size(); ++t) {
-    if (stageOf_[static_cast<std::size_t>(graph_.tensors[t].from)] > border) continue;
-    for (std::int64_t user : graph_.tensors[t].to)
-      if (stageOf_[static_cast<std::size_t>(user)] > border &&
-          (graphOf(border).tensors[t].isPart || graphOf(border + 1).tensors[t].isPart))
-        return false;
+    if (!isBefore(graph_.tensors[t].from)) continue;
+    bool usedBefore = false, usedBehind = false;
+    for (std::int64_t user : graph_.tensors[t].to) (isBefore(user) ? usedBefore : usedBehind) = true;
+    for (int side : {border, border + 1}) {
+      const CostTensor& own = graphOf(side).tensors[t];
+      if (usedBehind && (own.isOwn || (own.hasTerms && usedBefore))) return false;
+    }
   }
   return true;
+}
+
+/// What a member of the receiver gets: stages of one split hand on what each member has, others whole values.
+std::int64_t Definition::sizeBetween(std::size_t tensor, int from, int to) const {
+  if (&graphOf(from) == &graphOf(to)) return graphOf(from).tensors[tensor].bytes;
+  std::vector<const CostGraph*> all = {&graph_};
+  for (const CostGraph& divided : graph_.divided) all.push_back(&divided);
+  for (const CostGraph* graph : all)
+    if (!graph->tensors[tensor].isPart && graph->tensors[tensor].bytes > 0) return graph->tensors[tensor].bytes;
+  return graph_.tensors[tensor].bytes * graph_.split.members;
+}
+
+/// Each member sends the others its part; 0 where it has the whole.
+double Definition::gatherMs(std::size_t tensor, int stage) const {
+  const CostTensor& own = graphOf(stage).tensors[tensor];
+  if (!own.isPart || plan_.cluster.levels.empty()) return 0;
+  const ClusterLevel& level = plan_.cluster.levels[0];
+  double seconds = level.latencyS;
+  for (int other = 1; other < stages_[static_cast<std::size_t>(stage)].team; ++other)
+    if (level.bandwidthBytesPerS > 0) seconds += static_cast<double>(own.bytes) / level.bandwidthBytesPerS;
+  double speed = INFINITY;
+  for (std::int64_t leaf : stages_[static_cast<std::size_t>(stage)].leaves)
+    speed = std::min(speed, plan_.cluster.deviceAt(leaf).speed);
+  return 1e3 * seconds / speed;
 }
 
 bool Definition::bordersAreClean() const {

@@ -38,7 +38,7 @@ private:
     int replicas = 1, delay = 0;
     int team = 1; ///< members of a replica; times and bytes are those of one
     double forwardMs = 0, backwardMs = 0, updateMs = 0, syncMs = 0, exposedMs = 0;
-    double gradientCoreMs = 0, syncCoreMs = 0; ///< of backwardMs and updateMs
+    double gradientCoreMs = 0, syncCoreMs = 0; ///< of backwardMs, with gathers, and of updateMs
     double parameters = 0;                     ///< bytes, with shared ones that it owns
     std::vector<std::int64_t> leaves;          ///< of the first member of each replica; the others follow
   };
@@ -82,6 +82,8 @@ private:
   }
   static int mostSent(const Stage& sender, const Stage& receiver);
   bool isCleanAt(int border) const;
+  std::int64_t sizeBetween(std::size_t tensor, int from, int to) const;
+  double gatherMs(std::size_t tensor, int stage) const;
   void readStages();
   void readTrips();
   void readTied();

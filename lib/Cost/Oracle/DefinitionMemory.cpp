@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <set>
 
 using namespace pdc;
 
@@ -129,11 +130,13 @@ std::int64_t Definition::memory(int s, const std::vector<int>& warmup) const {
       bytes += tied.bytes * (alive + 2 * tied.uses);
     }
   }
-  for (const CostTensor& tensor : graphOf(s).tensors)
-    if (stageOf_[static_cast<std::size_t>(tensor.from)] == s &&
-        std::any_of(tensor.to.begin(), tensor.to.end(),
-                    [&](std::int64_t v) { return stageOf_[static_cast<std::size_t>(v)] != s; }))
-      sent += tensor.bytes;
+  for (std::size_t t = 0; t < graph_.tensors.size(); ++t) {
+    if (stageOf_[static_cast<std::size_t>(graph_.tensors[t].from)] != s) continue;
+    std::set<std::int64_t> sizes; // as members have it, whole, or both
+    for (std::int64_t v : graph_.tensors[t].to)
+      if (const int user = stageOf_[static_cast<std::size_t>(v)]; user != s) sizes.insert(sizeBetween(t, s, user));
+    sent = std::accumulate(sizes.begin(), sizes.end(), sent);
+  }
   bool recompute = plan_.stages[static_cast<std::size_t>(s)].recompute;
   const Stage& own = stages_[static_cast<std::size_t>(s)];
   auto state = static_cast<std::int64_t>(options_.optimizerStatePerParameterByte * static_cast<double>(parameters));

@@ -83,7 +83,6 @@ SolverProblem SolverProblem::of(const CostGraph& graph) {
     BlockTensor own{.from = group[tensor.from],
                     .to = {},
                     .bytes = tensor.bytes,
-                    .isPart = tensor.isPart,
                     .crossingBytes = tensor.bytes,
                     .gradientFrom = {},
                     .inOrder = true};
@@ -122,7 +121,7 @@ std::vector<SolverProblem> SolverProblem::ofSplits(const CostGraph& graph) {
   for (std::size_t t = 0; t < problems[0].tensors.size(); ++t) {
     std::int64_t bytes = std::numeric_limits<std::int64_t>::max();
     for (std::size_t k = 0; k < problems.size(); ++k)
-      bytes = std::min(bytes, members(k) * problems[k].tensors[t].bytes);
+      bytes = std::min({bytes, members(k) * problems[k].tensors[t].bytes, problems[k].tensors[t].crossingBytes});
     leastBytes.push_back(bytes);
   }
   for (SolverProblem& problem : problems) {

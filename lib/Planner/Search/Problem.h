@@ -31,7 +31,6 @@ struct BlockTensor {
   int from = 0;
   std::vector<int> to; ///< blocks, ascending, without the producer's
   std::int64_t bytes = 0;
-  bool isPart = false;            ///< as CostTensor's
   std::int64_t crossingBytes = 0; ///< what all members of a receiver get of it, in any split at least
   std::vector<int> gradientFrom;  ///< those of `to` that have a part of its gradient, ascending
   bool inOrder = true;            ///< of any two of these, all parts of the one are added before those of the other

@@ -1,5 +1,7 @@
 #include "Search/SplitLoads.h"
 
+#include "pdc/Cost/Pipeline.h"
+
 #include <algorithm>
 
 using namespace pdc;
@@ -22,9 +24,12 @@ SplitLoads::SplitLoads(const CostGraph& graph, const std::vector<SolverProblem>&
       if (graph.in(static_cast<int>(k)).split == split) given_.push_back(static_cast<int>(k));
   if (splits == 1) return;
   clean_.assign(static_cast<std::size_t>(states.size()) * splits, true);
+  const std::vector<int>& blockOf = problems[0].blockOf;
   for (int i = 0; i < states.size(); ++i)
     for (std::size_t k = 0; k < splits; ++k)
-      for (int tensor : states.crossing(i))
-        if (problems[k].tensors[static_cast<std::size_t>(tensor)].isPart)
+      for (const CostTensor& tensor : graph.in(static_cast<int>(k)).tensors)
+        if (!isCleanBorder(tensor, [&](std::int64_t node) {
+              return states.set(i).contains(static_cast<std::size_t>(blockOf[static_cast<std::size_t>(node)]));
+            }))
           clean_[static_cast<std::size_t>(i) * splits + k] = false;
 }

@@ -61,9 +61,6 @@ public:
   /// Largest scratch and largest workspace of the stage's blocks, added.
   std::int64_t scratchBytes(int i, int j) const;
 
-  /// The tensors that cross the state's border.
-  const std::vector<int>& crossing(int i) const { return states_[i].cut; }
-
   double computeMs(int i) const { return states_[i].forwardMs + states_[i].backwardMs; }
   // At least, whatever the splits of stages are: what a value waits for, and what all members of teams compute.
   double leastMs(int i) const { return problem_->leastMs.empty() ? computeMs(i) : states_[i].leastMs; }

@@ -24,36 +24,6 @@ using namespace pdc;
 
 namespace {
 
-/// Makes two operations of a collective.
-Status divideInHalves(Graph& graph, Operation& whole, PassContext& context) {
-  const OpSplit& split = whole.def().split;
-  const OpDef& startDef = *context.registry.find(split.start);
-  const InferContext infer{{&whole.operand(0)->type()}, whole.attributes, whole.location, context.diags};
-  const Expected<std::vector<Type>> types = startDef.infer(infer);
-  if (!types) return failure;
-  auto annotated = [&](Operation* made) {
-    made->phase = whole.phase;
-    made->again = whole.again;
-    made->group = whole.group;
-    made->stage = whole.stage;
-    if (whole.origin()) made->setOrigin(whole.origin());
-    return made;
-  };
-  Operation* start = annotated(graph.addOperation(startDef, {whole.operand(0)}, {&types->front()}, whole.attributes,
-                                                  whole.location, &whole, {whole.result()->name() + ".arriving"}));
-  std::vector<Value*> operands = whole.operands();
-  operands.insert(operands.begin() + 1, start->result());
-  Operation* finish =
-      annotated(graph.addOperation(*context.registry.find(split.finish), operands, {&whole.result()->type()},
-                                   whole.attributes, whole.location, &whole));
-  const std::string name = whole.result()->name();
-  graph.replaceAllUses(whole.result(), finish->result());
-  whole.giveDerivedTo(*finish);
-  graph.erase(&whole);
-  graph.rename(finish->result(), name);
-  return success;
-}
-
 bool isFinish(const Operation& operation) {
   return operation.def().split.half == CollectiveHalf::finish;
 }
@@ -369,6 +339,35 @@ void sendInParts(Graph& graph) {
 
 } // namespace
 
+Value* pdc::divideInHalves(PassContext& context, Graph& graph, Operation& whole) {
+  const OpSplit& split = whole.def().split;
+  const OpDef& startDef = *context.registry.find(split.start);
+  const InferContext infer{{&whole.operand(0)->type()}, whole.attributes, whole.location, context.diags};
+  const Expected<std::vector<Type>> types = startDef.infer(infer);
+  if (!types) return nullptr;
+  auto annotated = [&](Operation* made) {
+    made->phase = whole.phase;
+    made->again = whole.again;
+    made->group = whole.group;
+    made->stage = whole.stage;
+    if (whole.origin()) made->setOrigin(whole.origin());
+    return made;
+  };
+  Operation* start = annotated(graph.addOperation(startDef, {whole.operand(0)}, {&types->front()}, whole.attributes,
+                                                  whole.location, &whole, {whole.result()->name() + ".arriving"}));
+  std::vector<Value*> operands = whole.operands();
+  operands.insert(operands.begin() + 1, start->result());
+  Operation* finish =
+      annotated(graph.addOperation(*context.registry.find(split.finish), operands, {&whole.result()->type()},
+                                   whole.attributes, whole.location, &whole));
+  const std::string name = whole.result()->name();
+  graph.replaceAllUses(whole.result(), finish->result());
+  whole.giveDerivedTo(*finish);
+  graph.erase(&whole);
+  graph.rename(finish->result(), name);
+  return finish->result();
+}
+
 Status pdc::hideCollectives(PassContext& context) {
   const bool inParts = context.options.contains("parts");
   for (const auto& graph : context.module.graphs) {
@@ -377,7 +376,7 @@ Status pdc::hideCollectives(PassContext& context) {
     for (const auto& operation : graph->operations())
       if (!operation->def().split.start.empty()) wholes.push_back(operation.get());
     for (Operation* whole : wholes)
-      if (!divideInHalves(*graph, *whole, context)) return failure;
+      if (!divideInHalves(context, *graph, *whole)) return failure;
     const Placed first = hideGathers(*graph);
     Placed placed = putBranchesBetween(*graph);
     placed.insert(first.begin(), first.end());

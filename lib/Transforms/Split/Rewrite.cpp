@@ -346,7 +346,9 @@ Status Rewriter::hold(const Operation& operation, std::size_t i, Value* value, V
     if (!held.joined) return failure;
     to_->rename(held.joined, old->name() + (isInParts ? ".own" : ""));
     named_.insert(held.joined);
+    if (isInParts) to_->team.forms[held.joined->name()] = joinedFormOf(old);
   }
+  if (!form.isWhole()) to_->team.forms[value->name()] = form;
   if (isBias) held = {.form = joinedFormOf(old), .value = held.joined};
   held_[old] = held;
   return success;

@@ -40,7 +40,8 @@ struct Times {
   /// By rank: the group with which it shares cores, and by group: how many (0: every rank has its own). Empty: all
   /// ranks are one group.
   std::vector<int> coreGroup, groupCores;
-  std::vector<int> rankCores; ///< how many a rank keeps busy: the members of its team; empty: one each
+  /// By rank: how many of them its computations keep busy. Empty: one each.
+  std::vector<int> busyCores = {};
   /// Whether each rank has one link out and one link in, which its transfers and all-reduces share equally.
   bool sharedLinks = false;
   /// A network with `links` links, instead of transfer, allReduce and sharedLinks. The load is empty when they are

@@ -8,7 +8,7 @@
 using namespace pdcrt;
 
 Clock::Clock(const Times& times, int links)
-    : groupOf_(times.coreGroup), coresOf_(times.rankCores), groups_(1), users_(static_cast<std::size_t>(links)) {
+    : busyCores_(times.busyCores), groupOf_(times.coreGroup), groups_(1), users_(static_cast<std::size_t>(links)) {
   groups_[0].cores = times.cores;
   if (groupOf_.empty()) return;
   // Ranks with cores of their own need no clock of their own: they are group 0 together.
@@ -25,8 +25,8 @@ void Clock::compute(int rank, double ms) {
   Group& group = groups_[groupOf_.empty() ? 0 : groupOf_[rank]];
   bringUp(group);
   group.computations.push_back({group.common + ms, sequence_++, rank});
-  group.wanted += coresOf(rank);
   std::push_heap(group.computations.begin(), group.computations.end(), std::greater<>());
+  group.busy += busyCores(rank);
   findNext(group);
   ++computing_;
 }
@@ -54,8 +54,8 @@ int Clock::flow(const Load& load) {
 }
 
 double Clock::rateOf(const Group& group) const {
-  if (group.cores <= 0 || group.wanted <= group.cores) return 1;
-  return static_cast<double>(group.cores) / static_cast<double>(group.wanted);
+  if (group.cores <= 0 || group.busy <= group.cores) return 1;
+  return static_cast<double>(group.cores) / static_cast<double>(group.busy);
 }
 
 /// Lets the common clock go on until now, at the rate since it was looked at last.
@@ -86,7 +86,7 @@ const std::vector<Clock::Done>& Clock::pass() {
       bringUp(group);
       while (!group.computations.empty() && group.computations[0].end <= group.common + close) {
         done_.push_back({group.computations[0].sequence, true, group.computations[0].rank});
-        group.wanted -= coresOf(group.computations[0].rank);
+        group.busy -= busyCores(group.computations[0].rank);
         std::pop_heap(group.computations.begin(), group.computations.end(), std::greater<>());
         group.computations.pop_back();
         --computing_;

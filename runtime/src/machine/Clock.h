@@ -1,9 +1,10 @@
 // Time: what is under way, how fast it progresses, and what is done next.
 //
 // Computations share the cores, if these are fewer, equally: they progress on a common clock that runs at the rate
-// cores/cores that they would keep busy. Flows (transfers and all-reduces) share links: whoever uses a link gets an
-// equal part of it, and the link that gives a flow least decides. When the users of a link change, only the flows on
-// this link change their rate, so an event costs the logarithm of what is under way, times the users of its links.
+// cores / cores that they keep busy when they have them all. Flows (transfers and all-reduces) share links: whoever
+// uses a link gets an equal part of it, and the link that gives a flow least decides. When the users of a link change,
+// only the flows on this link change their rate, so an event costs the logarithm of what is under way, times the users
+// of its links.
 #pragma once
 
 #include "pdcrt/Simulate.h"
@@ -74,14 +75,14 @@ private:
   /// Ranks that share cores, and the common clock on which their computations progress.
   struct Group {
     int cores = 0;                                         ///< 0: as many as there are ranks
-    int wanted = 0;                                        ///< that the computations would keep busy
     double common = 0, since = 0;                          ///< the common clock, and the time at which it was looked at
     double next = std::numeric_limits<double>::infinity(); ///< when the first computation is done
     std::vector<Computation> computations;                 ///< a heap: the one that ends first is first
+    int busy = 0;                                          ///< cores that these would keep busy
   };
 
-  int coresOf(int rank) const { return coresOf_.empty() ? 1 : coresOf_[static_cast<std::size_t>(rank)]; }
   double rateOf(const Group& group) const;
+  int busyCores(int rank) const { return busyCores_.empty() ? 1 : busyCores_[static_cast<std::size_t>(rank)]; }
   void bringUp(Group& group) const;
   void findNext(Group& group) const;
   void startOnLinks(int id);
@@ -104,7 +105,8 @@ private:
   void push(int id);
   void popFirst();
 
-  std::vector<int> groupOf_, coresOf_; ///< by rank
+  std::vector<int> busyCores_; ///< by rank
+  std::vector<int> groupOf_;   ///< by rank
   std::vector<Group> groups_;
   std::size_t computing_ = 0;
   double now_ = 0;
