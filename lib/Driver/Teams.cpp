@@ -128,7 +128,7 @@ Status pdc::giveSplits(Plan& plan, const std::vector<TeamSplit>& splits, const C
   }
   if (plan.cluster.deviceCount() < devices) plan.cluster = machines;
   if (plan.cluster.deviceCount() < devices)
-    return diags.error({}).exit(ExitCode::usage).help("take --devices=" + std::to_string(devices))
+    return diags.error({}).exit(ExitCode::usage).help("take more devices, or smaller teams")
            << "the members of all teams need " << devices << " devices, there are " << plan.cluster.deviceCount();
   plan.optimal = false, plan.lowerBoundMs = 0;
   diags.remark(plan.at("/stages")) << "times of the stages are those of the splits that the plan had before";
