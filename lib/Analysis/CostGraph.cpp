@@ -58,6 +58,13 @@ int groupOfData(const Graph& graph) {
   return largest ? firstReader(graph, largest->value) : -1;
 }
 
+/// Whether another group than its own reads it.
+bool crossesGroups(const Value* value) {
+  return value && value->definer() && std::ranges::any_of(value->users(), [&](const Operation* user) {
+           return user->group != value->definer()->group;
+         });
+}
+
 using Members = std::vector<std::vector<const Operation*>>;     ///< operations by group
 using Readers = std::map<const Value*, std::set<std::int64_t>>; ///< of forward values, by other groups
 
@@ -85,14 +92,17 @@ public:
   const std::map<std::int64_t, int>& of(const Value* value) { return parts_[value]; }
   /// Whether members of a team have terms of one of them.
   bool hasTerms(const Value* value) const { return inTerms_.contains(value); }
+  /// Whether they have terms of what the group gets that makes the value.
+  bool hasTermsAtMaker(const Value* value) const { return inTermsToMaker_.contains(value); }
 
 private:
   const Value* wholeOf(const Value& part, int group, int next) const;
+  void addTerms(const Graph& graph, const Value& terms);
 
   const std::map<const Value*, int>& passing_;
   std::map<int, std::vector<const Value*>> known_; ///< that each group makes, reads or passes on, in program order
   std::map<const Value*, std::map<std::int64_t, int>> parts_;
-  std::set<const Value*> inTerms_;
+  std::set<const Value*> inTerms_, inTermsToMaker_;
 };
 
 GradientParts::GradientParts(const Graph& graph, const Readers& readers, const std::map<const Value*, int>& passing)
@@ -112,13 +122,12 @@ GradientParts::GradientParts(const Graph& graph, const Readers& readers, const s
       if (!result) continue;
       for (const Operation* user : result->users())
         if (user->group != operation->group)
-          if (const Value* whole = wholeOf(*result, operation->group, user->group)) {
+          if (const Value* whole = wholeOf(*result, operation->group, user->group))
             parts_[whole].try_emplace(operation->group, 0);
-            const auto form = graph.team.forms.find(result->name());
-            if (form != graph.team.forms.end() && form->second.isPartial()) inTerms_.insert(whole);
-          }
     }
   }
+  for (const auto& [name, form] : graph.team.forms)
+    if (form.isPartial() && crossesGroups(graph.find(name))) addTerms(graph, *graph.find(name));
   // Of the last use there is no addition.
   for (const auto& operation : graph.operations()) {
     const Value* sum = operation->operand(0); // so far, by the name that `differentiate` gives it
@@ -129,6 +138,21 @@ GradientParts::GradientParts(const Graph& graph, const Readers& readers, const s
     if (const auto part = whole->second.find(operation->group); part != whole->second.end()) ++part->second;
   }
   for (auto& [value, groups] : parts_) ++groups.rbegin()->second;
+}
+
+/// Notes the value of whose gradient members have terms by this name, which `differentiate` gives, or which they are.
+void GradientParts::addTerms(const Graph& graph, const Value& terms) {
+  const std::string& name = terms.name();
+  const std::string of = name.substr(0, std::min(name.find(".gradient"), name.rfind(".own")));
+  for (const char* suffix : {"", ".own"}) {
+    const Value* value = graph.find(of + suffix);
+    if (!value) continue;
+    inTerms_.insert(value);
+    const auto isMaker = [&](const Operation* user) {
+      return value->definer() && user->group == value->definer()->group;
+    };
+    if (std::ranges::any_of(terms.users(), isMaker)) inTermsToMaker_.insert(value);
+  }
 }
 
 /// The value that a part of a gradient is of which goes from `group` to `next`: both know it, the first does not make
@@ -313,7 +337,7 @@ void addTensors(CostGraph& cost, const Graph& graph, const Readers& readers, con
                             .from = from,
                             .to = {users.begin(), users.end()},
                             .bytes = result->type().bytes(),
-                            .isPart = graph.team.forms.contains(result->name()),
+                            .isPart = graph.team.forms.contains(result->name()) || parts.hasTermsAtMaker(result),
                             .hasTerms = parts.hasTerms(result)};
           for (const auto& [group, count] : giving)
             if (users.contains(group)) tensor.gradientFrom.insert(tensor.gradientFrom.end(), std::max(1, count), group);

@@ -25,7 +25,8 @@ Status pdc::takePlannedSplits(CompileOptions& options, Diagnostics& diags) {
   for (std::size_t s = 0; s < std::min(options.stageSplits.size(), plan->stages.size()); ++s)
     plan->stages[s].split = options.stageSplits[s];
   takeSplitsOf(*plan, options);
-  options.devices = std::max<std::int64_t>(options.devices, options.split.members); // the plan says which
+  if (!options.split.isNone() || !options.stageSplits.empty()) // the plan says which
+    options.devices = std::max<std::int64_t>(options.devices, processesOf(*plan));
   return success;
 }
 

@@ -1,5 +1,6 @@
 #include "Teams.h"
 
+#include "pdc/Analysis/Profile.h"
 #include "pdc/Support/DiagnosticsBuilder.h"
 
 #include <algorithm>
@@ -33,6 +34,9 @@ Status pdc::divideOverTeam(PassContext& context, const TeamSplit& split, const E
   auto& graphs = context.module.graphs;
   const std::size_t before = graphs.size();
   if (!splitOverTeam(context, options, &classes, &placed)) return failure;
+  if (groupNames(*graphs[before]) != groupNames(*context.module.findGraph("main"))) // costs are compared by group
+    return context.diags.error({}).exit(ExitCode::internal).help("report this, with the model")
+           << "--split=" << toText(split) << " has changed the fusion groups of the model";
   for (std::size_t i = before; i < graphs.size(); ++i) {
     const std::string& name = graphs[i]->name();
     graphs[i] = clone(*graphs[i], name.substr(0, name.find('.')) + suffixOf(split));
@@ -128,7 +132,7 @@ Status pdc::giveSplits(Plan& plan, const std::vector<TeamSplit>& splits, const C
   }
   if (plan.cluster.deviceCount() < devices) plan.cluster = machines;
   if (plan.cluster.deviceCount() < devices)
-    return diags.error({}).exit(ExitCode::usage).help("take --devices=" + std::to_string(devices))
+    return diags.error({}).exit(ExitCode::usage).help("take more devices, or smaller teams")
            << "the members of all teams need " << devices << " devices, there are " << plan.cluster.deviceCount();
   plan.optimal = false, plan.lowerBoundMs = 0;
   diags.remark(plan.at("/stages")) << "times of the stages are those of the splits that the plan had before";

@@ -42,12 +42,18 @@ private:
   bool isAtBorder(const Crossing& crossing) const {
     return sources_.of[static_cast<std::size_t>(crossing.from)] != sources_.of[static_cast<std::size_t>(crossing.to)];
   }
+  void await(const Crossing& crossing, const Graph& receiver);
   Status add(const Crossing& crossing, const Graph& sender);
   Status refuse(const Crossing& crossing, const Value& value, const std::string& why) const;
 
   PassContext& context_;
   const StageSources& sources_;
-  std::map<Key, const Crossing*> awaited_; ///< by the receivers at borders
+  struct Awaited {
+    const Value *whole = nullptr, *part = nullptr;
+    bool evaluates = false;
+  };
+  std::map<Key, Awaited> awaited_;  ///< by the receivers at borders
+  std::map<Key, std::size_t> made_; ///< at borders: the crossing
   std::vector<Crossing> crossings_;
 };
 
@@ -60,28 +66,45 @@ Status BorderFinder::refuse(const Crossing& crossing, const Value& value, const 
          << stageText(sources_, crossing.from) << " to " << stageText(sources_, crossing.to) << ", and " << why;
 }
 
+/// Notes what a receiver awaits. It may have the whole and a part.
+void BorderFinder::await(const Crossing& crossing, const Graph& receiver) {
+  const Value& received = *crossing.received;
+  Awaited& awaited = awaited_[{crossing.from, crossing.to, crossing.gradient, nameOfWhole(receiver, received)}];
+  (formOf(receiver, received).isSplit() ? awaited.part : awaited.whole) = &received;
+  awaited.evaluates = awaited.evaluates || crossing.evaluates;
+}
+
 Status BorderFinder::add(const Crossing& crossing, const Graph& sender) {
   const Graph &whole = *sources_.all[0].training, &receiver = *sources_[crossing.to].training;
   const std::string name = nameOfWhole(sender, *crossing.sent);
-  const auto awaited = awaited_.find({crossing.from, crossing.to, crossing.gradient, name});
-  if (formOf(sender, *crossing.sent).isPartial())
-    return refuse(crossing, *crossing.sent, "its members have terms of a sum there");
+  const Form form = formOf(sender, *crossing.sent);
+  if (form.isPartial()) return refuse(crossing, *crossing.sent, "its members have terms of a sum there");
+  const Key key{crossing.from, crossing.to, crossing.gradient, name};
+  if (const auto before = made_.find(key); before != made_.end()) { // the sender has both
+    if (form.isWhole()) crossings_[before->second].sent = crossing.sent;
+    return success;
+  }
+  const auto awaited = awaited_.find(key);
   if (awaited == awaited_.end() || !whole.find(name)) {
     const bool needsTerms = std::ranges::any_of(awaited_, [&](const auto& entry) {
       const auto& [from, to, gradient, _] = entry.first;
-      return from == crossing.from && to == crossing.to && gradient == crossing.gradient &&
-             formOf(receiver, *entry.second->received).isPartial();
+      const Value* const value = entry.second.whole;
+      return from == crossing.from && to == crossing.to && gradient == crossing.gradient && value &&
+             formOf(receiver, *value).isPartial();
     });
     return refuse(crossing, *crossing.sent,
                   needsTerms ? "the members of the latter have terms of a sum there" : "the latter has no such value");
   }
-  const Value& received = *awaited->second->received;
-  if (formOf(receiver, received).isPartial())
-    return refuse(crossing, received, "the members of the latter need terms of a sum");
+  const auto& [ofAll, ofMember, evaluates] = awaited->second;
+  if (ofAll && formOf(receiver, *ofAll).isPartial())
+    return refuse(crossing, *ofAll, "the members of the latter need terms of a sum");
+  made_[key] = crossings_.size();
   Crossing& made = crossings_.emplace_back(crossing);
   made.name = name;
-  made.received = &received;
-  made.isWhole = formOf(sender, *crossing.sent).isWhole() && formOf(receiver, received).isWhole();
+  made.received = ofAll ? ofAll : ofMember;
+  made.receivedPart = ofAll ? ofMember : nullptr;
+  made.isAtBorder = true;
+  made.evaluates = evaluates;
   awaited_.erase(awaited);
   return success;
 }
@@ -90,9 +113,7 @@ Expected<std::vector<Crossing>> BorderFinder::run(const std::vector<std::vector<
   for (std::size_t i = 0; i < found.size(); ++i)
     for (const Crossing& crossing : found[i])
       if (isAtBorder(crossing) && sources_.of[static_cast<std::size_t>(crossing.to)] == static_cast<int>(i))
-        awaited_.emplace(Key{crossing.from, crossing.to, crossing.gradient,
-                             nameOfWhole(*sources_.all[i].training, *crossing.received)},
-                         &crossing);
+        await(crossing, *sources_.all[i].training);
   for (std::size_t i = 0; i < found.size(); ++i)
     for (const Crossing& crossing : found[i]) {
       if (sources_.of[static_cast<std::size_t>(crossing.from)] != static_cast<int>(i)) continue;
@@ -102,8 +123,12 @@ Expected<std::vector<Crossing>> BorderFinder::run(const std::vector<std::vector<
         return failure;
     }
   if (awaited_.empty()) return std::move(crossings_);
-  const Crossing& missing = *awaited_.begin()->second;
-  (void)refuse(missing, *missing.received, "the former has no such value");
+  const auto& [key, missing] = *awaited_.begin();
+  const auto& [from, to, gradient, name] = key;
+  const Value& value = missing.whole ? *missing.whole : *missing.part;
+  const Crossing crossing{
+      .sent = nullptr, .received = &value, .name = name, .from = from, .to = to, .gradient = gradient, .evaluates = {}};
+  (void)refuse(crossing, value, "the former has no such value");
   return failure;
 }
 
@@ -191,22 +216,19 @@ Value* pdc::gatherAtBorder(PassContext& context, Graph& stage, Value* part, cons
   return divideInHalves(context, stage, *made->definer());
 }
 
-Value* pdc::takePartAtBorder(PassContext& context, Graph& stage, Value* received, const Value& part) {
-  const std::vector<Operation*> users = received->users();
-  if (users.empty()) return received;
-  // What an input gradient reads too is taken for that; users are in program order.
-  const auto ofInputs = std::find_if(users.begin(), users.end(),
-                                     [](const Operation* user) { return user->phase != Phase::weightGradient; });
-  const Operation& like = ofInputs == users.end() ? *users.front() : **ofInputs;
-  const auto& all = stage.operations();
-  const auto first = std::find_if(all.begin(), all.end(), [&](const auto& operation) {
-    return std::find(users.begin(), users.end(), operation.get()) != users.end();
+Value* pdc::takePartAtBorder(PassContext& context, Graph& stage, Value* received, const Value& part,
+                             const std::vector<PartUse>& uses) {
+  // What an input gradient reads too is taken for that.
+  const auto ofInputs =
+      std::ranges::find_if(uses, [](const PartUse& use) { return use.user->phase != Phase::weightGradient; });
+  const Operation& like = *(ofInputs == uses.end() ? uses.front() : *ofInputs).user;
+  const auto first = std::ranges::find_if(stage.operations(), [&](const auto& operation) {
+    return std::ranges::any_of(uses, [&](const PartUse& use) { return use.user == operation.get(); });
   });
   Value* made = makeLike(context, stage, "own_part", received, attributesOf(stage.team, formOf(stage, part), ""), like,
                          first->get());
   if (!made) return nullptr;
-  stage.replaceAllUses(received, made);
-  made->definer()->setOperand(0, received);
+  for (const PartUse& use : uses) use.user->setOperand(use.operand, made);
   made->setType(part.type());
   stage.rename(made, part.name());
   return made;

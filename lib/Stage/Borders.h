@@ -22,13 +22,14 @@ struct StageSource {
 
 /// One tensor on its way between two stages.
 struct Crossing {
-  const Value* sent;     ///< of the training graph that `from` is cut out of
-  const Value* received; ///< of that of `to`; both are one value where the stages have one split
-  std::string name;      ///< by which both ends know it
+  const Value* sent;                   ///< of the training graph that `from` is cut out of
+  const Value* received;               ///< of that of `to`; both are one value where the stages have one split
+  const Value* receivedPart = nullptr; ///< what a member has of it there, beside the whole
+  std::string name;                    ///< by which both ends know it
   int from, to;
   bool gradient;
-  bool evaluates;      ///< read by forward operations of `to`
-  bool isWhole = true; ///< crosses so though the sender, or the receiver, has parts of it
+  bool evaluates;          ///< read by forward operations of `to`
+  bool isAtBorder = false; ///< between different splits, so it crosses whole
 };
 
 /// Who computes what.
@@ -53,8 +54,15 @@ Status checkSharedForms(PassContext& context, const StageSources& sources, const
 /// Adds the gathering of a value of which members have parts, and returns the whole value. Null: an error was reported.
 Value* gatherAtBorder(PassContext& context, Graph& stage, Value* part, const Value& whole);
 
-/// Lets the users of `received`, which is whole, read a member's part of it, and returns that. Null: an error was
-/// reported.
-Value* takePartAtBorder(PassContext& context, Graph& stage, Value* received, const Value& part);
+/// A use of a value in a stage.
+struct PartUse {
+  Operation* user;
+  std::size_t operand;
+};
+
+/// Lets `uses`, at least one, in program order, read a member's part of `received`, which is whole, and returns the
+/// part. Null: an error was reported.
+Value* takePartAtBorder(PassContext& context, Graph& stage, Value* received, const Value& part,
+                        const std::vector<PartUse>& uses);
 
 } // namespace pdc

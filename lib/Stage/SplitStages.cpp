@@ -212,11 +212,12 @@ void StageSplitter::receive(const Crossing& crossing, const Graph& source, Graph
   // An evaluation may lay it out in another way, at both ends.
   const Value* original = source.find(crossing.received->name());
   const Value* arriving = original ? original : crossing.received;
-  if (!crossing.isWhole) arriving = wholeOf(crossing, isTraining(source));
+  if (crossing.isAtBorder) arriving = wholeOf(crossing, isTraining(source));
   Value* received = graph.addInput(arriving->type(), crossing.name, InputKind::received);
   graph.inputs.back().peer = crossing.from;
   graph.inputs.back().gradient = crossing.gradient;
-  if (original) copier.bind(original, received);
+  for (const Value* value : {crossing.received, crossing.receivedPart})
+    if (const Value* here = value ? source.find(value->name()) : nullptr) copier.bind(here, received);
 }
 
 /// Adds the output of what leaves.
@@ -226,7 +227,7 @@ Status StageSplitter::send(const Crossing& crossing, const Graph& source, Graph&
   if (!sent)
     return context_.diags.error({.file = context_.module.file}).exit(ExitCode::internal)
            << "'@" << graph.name() << "' has no value '" << crossing.sent->name() << "' to send";
-  if (!crossing.isWhole && graph.team.forms.contains(sent->name())) {
+  if (crossing.isAtBorder && graph.team.forms.contains(sent->name())) {
     Value* const gathered = graph.find(crossing.name); // for another stage
     sent = gathered ? gathered : gatherAtBorder(context_, graph, sent, *wholeOf(crossing, isTraining(source)));
     if (!sent) return failure;
@@ -244,11 +245,18 @@ Status StageSplitter::send(const Crossing& crossing, const Graph& source, Graph&
 Status StageSplitter::takeParts(const std::vector<const Crossing*>& arriving, const Graph& source, Graph& graph,
                                 StageCopier& copier) {
   for (const Crossing* crossing : arriving) {
-    const Value* original = source.find(crossing->received->name());
-    if (crossing->isWhole || !original || !source.team.forms.contains(original->name())) continue;
-    Value* part = takePartAtBorder(context_, graph, copier.lookUp(original), *original);
-    if (!part) return failure;
-    copier.bind(original, part);
+    if (!crossing->isAtBorder) continue;
+    const Value* part = source.find((crossing->receivedPart ? crossing->receivedPart : crossing->received)->name());
+    if (!part || !source.team.forms.contains(part->name())) continue;
+    std::vector<PartUse> uses;
+    for (const auto& operation : source.operations())
+      for (std::size_t i = 0; i < operation->operands().size(); ++i)
+        if (operation->operand(i) == part)
+          if (Operation* const user = copier.lookUp(operation.get())) uses.push_back({user, i});
+    if (uses.empty()) continue;
+    Value* const made = takePartAtBorder(context_, graph, copier.lookUp(part), *part, uses);
+    if (!made) return failure;
+    copier.bind(part, made);
   }
   return success;
 }

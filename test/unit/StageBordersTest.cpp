@@ -1,8 +1,10 @@
-// LINK: pdcStage pdcOps
+// LINK: pdcStage pdcOps pdcAnalysis
 // Stages of one model with different splits, run one after another by the interpreter with the values that they send
-// each other, compute what the undivided graph computes: losses and gradients, in f64.
+// each other, compute what the undivided graph computes: losses and gradients, in f64. What is refused is what the
+// costs of the splits say.
 #include "SplitDecoder.h"
 #include "StageTesting.h"
+#include "pdc/Analysis/Profile.h"
 #include "pdc/IR/TeamInterpreter.h"
 #include "pdc/Transforms/Split.h"
 
@@ -88,6 +90,32 @@ double distance(const std::vector<double>& a, const std::vector<double>& b) {
   return norm > 1e-20 ? std::sqrt(difference / norm) : 0; // of 0 but for rounding, nothing is asked
 }
 
+CostGraph costsOf(Model& model, const Graph& graph) {
+  const Profile profile = analyticProfile(graph, {.f32Flops = 1e9, .memoryBandwidthBytesPerS = 1e9}, "");
+  Expected<CostGraph> costs = costGraphOf(graph, "m", profile, {}, model.diags);
+  EXPECT_TRUE(costs) << model.messages();
+  return costs ? *costs : CostGraph{};
+}
+
+int unneeded = 0; ///< cuts that costs advise against without need
+
+/// Whether the costs say that terms of a sum would cross between different splits.
+bool separatesTerms(Model& model, const std::vector<int>& stageOfGroup, const std::vector<TeamSplit>& splits) {
+  for (const TeamSplit& split : splits) {
+    const CostGraph costs = costsOf(model, *model.module->findGraph("main" + suffixOf(split)));
+    const auto splitOf = [&](std::int64_t group) {
+      return splits[static_cast<std::size_t>(stageOfGroup[static_cast<std::size_t>(group)])];
+    };
+    for (const CostTensor& tensor : costs.tensors) {
+      std::vector<std::int64_t> ends = tensor.to;
+      if (tensor.isPart) ends.push_back(tensor.from);
+      const auto count = std::ranges::count_if(ends, [&](std::int64_t end) { return splitOf(end) == split; });
+      if (tensor.hasTerms && count > 0 && count < std::ssize(ends)) return true;
+    }
+  }
+  return false;
+}
+
 /// Cuts before the groups in `begins` into stages of these splits and compares them with the undivided graph. False:
 /// the cut was refused, for the reason that is added to `refused`.
 bool computesTheWhole(const Sizes& sizes, const std::vector<std::string>& splits, const std::vector<int>& begins,
@@ -99,8 +127,11 @@ bool computesTheWhole(const Sizes& sizes, const std::vector<std::string>& splits
         static_cast<int>(std::count_if(begins.begin(), begins.end(), [&](int begin) { return begin <= group; })));
   std::vector<TeamSplit> ofStages;
   for (const std::string& text : splits) ofStages.push_back(splitNamed(text));
+  const bool separates = separatesTerms(*model, stageOfGroup, ofStages);
   PassContext context = model->context();
   const auto stages = splitStages(context, stageOfGroup, ofStages);
+  EXPECT_TRUE(stages || separates) << model->messages();
+  unneeded += stages && separates;
   if (!stages) {
     refused.insert(model->messages());
     return false;
@@ -156,7 +187,11 @@ TEST(StageBorders, WholeValuesCrossBetweenDifferentSplits) {
            {"none", "tp:2", "none"}, {"none", "tp:4", "none"}, {"none", "tp:2", "tp:4", "none"}}) {
     SCOPED_TRACE(splits[0] + " " + splits[1] + " " + splits[2]);
     std::set<std::string> refused;
+    unneeded = 0;
     EXPECT_GE(cutsThatCompute(splits, refused), 3);
+    EXPECT_EQ(unneeded, 0);
+    EXPECT_FALSE(refused.empty());
+    for (const std::string& message : refused) EXPECT_NE(message.find("terms of a sum"), std::string::npos) << message;
   }
 }
 
@@ -169,5 +204,30 @@ TEST(StageBorders, PartsAreGatheredAndTaken) {
     SCOPED_TRACE(splits[0] + " " + splits[1] + " " + splits[2]);
     std::set<std::string> refused;
     EXPECT_GE(cutsThatCompute(splits, refused), 3);
+  }
+}
+
+/// The planner compares nodes by their place, and tensors by their name.
+TEST(StageBorders, CostsOfSplitsAreOfTheSameNodesAndTensors) {
+  const std::vector<std::string> splits = {"tp:2", "tps:2", "sp:2", "tp:4"};
+  const std::unique_ptr<Model> model = divided({.batch = 2, .drops = true}, splits);
+  const CostGraph whole = costsOf(*model, model->main());
+  for (const std::string& text : splits) {
+    SCOPED_TRACE(text);
+    const CostGraph costs = costsOf(*model, *model->module->findGraph("main" + suffixOf(splitNamed(text))));
+    ASSERT_EQ(costs.nodes.size(), whole.nodes.size());
+    int parts = 0;
+    std::set<std::string> names;
+    for (const CostTensor& tensor : costs.tensors) {
+      parts += tensor.isPart;
+      names.insert(tensor.isPart ? tensor.name.substr(0, tensor.name.rfind(".own")) : tensor.name);
+    }
+    EXPECT_GT(parts, 0);
+    for (const CostTensor& tensor : whole.tensors) {
+      EXPECT_FALSE(tensor.isPart || tensor.hasTerms) << tensor.name;
+      EXPECT_TRUE(names.contains(tensor.name)) << tensor.name;
+    }
+    EXPECT_EQ(costGraphFromJson(toJson(costs), "costs.json", model->diags)->tensors.front().isPart,
+              costs.tensors.front().isPart);
   }
 }

@@ -194,10 +194,6 @@ Status PlanFlags::apply(const CLI::App& app, CompileOptions& options, Diagnostic
     options.devices = std::accumulate(replicas.begin(), replicas.end(), 0) / options.planner.schedule->stagesPerRank *
                       options.split.members;
   if (!isCounted && replicas.empty()) options.devices = options.split.members;
-  if (!isCounted && !options.stageSplits.empty()) {
-    options.devices = 0;
-    for (const TeamSplit& split : options.stageSplits) options.devices += split.members;
-  }
   if (!options.scheduleFile.empty() && !isCounted) options.devices = 0; // as many as the file has ranks
   if (!parseShard(shard_, options.planner, diags)) return failure;
   if (!parseBucket(bucket_, options.planner, diags)) return failure;

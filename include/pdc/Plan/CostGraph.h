@@ -55,10 +55,11 @@ struct CostTensor {
   /// The users of the parts of its gradient, ascending; empty: each of `to` has one. Only with hasGradient.
   std::vector<std::int64_t> gradientFrom = {};
   std::optional<CostCodec> codec = {}; ///< where the planner may encode it
-  /// Members of a team have parts of it, of `bytes` each: to a stage of another split it crosses whole, gathered.
+  /// Members of a team have parts of it, of so many bytes each, or of its gradient. Between stages of different splits
+  /// it crosses whole: the sender gathers it.
   bool isPart = false;
-  /// Members have terms of the sum of some of the parts of its gradient: stages of different splits cannot have users
-  /// of it on both sides of their border.
+  /// Members have terms of some of the parts of its gradient: its users are not divided by a border between different
+  /// splits, and it does not cross one if it isPart.
   bool hasTerms = false;
   /// Only stages of this split can have it: members have terms of it, or other splits do without it.
   bool isOwn = false;
