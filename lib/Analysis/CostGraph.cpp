@@ -259,7 +259,8 @@ void addParameters(CostGraph& cost, const Graph& graph, const Members& members) 
   for (const ParameterGroups& parameter : parameterGroups(graph)) {
     const std::int64_t bytes = parameter.type.bytes();
     if (parameter.groups.size() > 1 && parameter.canBeShared()) {
-      CostSharedParameter shared{.name = parameter.parameter->name, .nodes = {}, .bytes = bytes};
+      const bool isPart = graph.team.sums || !graph.team.formOf(*parameter.parameter).isWhole();
+      CostSharedParameter shared{.name = parameter.parameter->name, .nodes = {}, .bytes = bytes, .isPart = isPart};
       for (int group : parameter.groups) shared.nodes.push_back(group);
       cost.sharedParameters.push_back(shared);
       continue;
@@ -341,6 +342,7 @@ void addTensors(CostGraph& cost, const Graph& graph, const Readers& readers, con
                             .hasTerms = parts.hasTerms(result)};
           for (const auto& [group, count] : giving)
             if (users.contains(group)) tensor.gradientFrom.insert(tensor.gradientFrom.end(), std::max(1, count), group);
+          tensor.isOwn = tensor.isPart && tensor.hasTerms;
           tensor.hasGradient = !tensor.gradientFrom.empty();
           cost.tensors.push_back(std::move(tensor));
         };

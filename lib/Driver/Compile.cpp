@@ -136,6 +136,7 @@ private:
   Provenance provenance_;
   KeptInputs keptInputs_;            ///< of weights of 8 bits
   std::vector<OfferedSplit> offers_; ///< of --split=auto
+  std::optional<StagesPlan> stages_; ///< with these for each stage
   std::optional<Profile> profile_;   ///< with which the split was chosen
 };
 
@@ -152,9 +153,11 @@ Status Compilation::compile() {
   Expected<PlanRequest> request = planRequest(options_, training_, diags_);
   if (!request || !checkTarget(options_, diags_)) return failure;
   PassContext passContext = context();
-  const Expected<Costs> costs =
+  Expected<Costs> costs =
       costsOf(passContext, options_, training_, provenance_, *request, profile_ ? &*profile_ : nullptr);
   if (!costs) return failure;
+  if (stages_ && !options_.stageSplits.empty()) costs->graph = stages_->graph;
+  if (options_.planFile.empty()) request->planner.stageSplits = asked_.stageSplits;
   Expected<Plan> planned = plan(costs->graph, *request);
   if (!planned || !fitToTraining(*planned, *request, options_, training_, main(), diags_)) return failure;
   addOffers(*planned);
@@ -355,7 +358,9 @@ OfferedSplit Compilation::offer(const TeamSplit& split, const Profile* whole) {
                  [](const Diagnostic& each) { return each.severity == Severity::warning; });
     if (!costs) return failure;
     offer.profile = std::move(costs->profile);
-    return planPipeline(costs->graph, request->machines, request->planner, diags_);
+    offer.machines = request->machines;
+    offer.costs = std::move(costs->graph);
+    return planPipeline(*offer.costs, request->machines, request->planner, diags_);
   };
   if (Expected<Plan> plan = planned()) offer.plan = std::move(*plan);
   const auto& all = diags_.all();
@@ -384,15 +389,28 @@ Status Compilation::chooseSplit() {
   const SplitTimes times = estimates                         ? SplitTimes::estimated
                            : isProfileFile(options_.profile) ? SplitTimes::scaled
                                                              : SplitTimes::measured;
-  offers_ = offerSplits(splitsToOffer(request->devices.levels[0].count, options_.splitDegrees), times,
-                        [&](const TeamSplit& split, const Profile* profile) {
-                          return (split.isNone() ? whole : divided).offer(split, profile);
-                        });
-  if (options_.explain) out_ << "splits of all stages:\n" << toText(offers_);
-  if (const OfferedSplit* fastest = fastestOf(offers_)) {
-    takeSplit(fastest->split);
-    profile_ = fastest->profile;
-    for (const Diagnostic& warning : fastest->warnings) diags_.report(warning);
+  const PlanSplit plan = [&](const TeamSplit& split, const Profile* profile) {
+    return (split.isNone() ? whole : divided).offer(split, profile);
+  };
+  offers_ = offerSplits(splitsToOffer(request->devices.levels[0].count, options_.splitDegrees), times, plan);
+  // A stage without a split has the groups of those that have one.
+  if (canMixSplits(*request, options_) && whole.provenance_.modelHash == divided.provenance_.modelHash)
+    stages_ = planStages(offers_, times, plan, [&](const CostGraph& graph) -> std::optional<Plan> {
+      Expected<Plan> made = planPipeline(graph, offers_.front().machines, request->planner, silent);
+      return made ? std::optional(std::move(*made)) : std::nullopt;
+    });
+  const OfferedSplit* const fastest = fastestOf(offers_);
+  const bool mixes = stages_ && !differentSplits(stages_->plan).empty() &&
+                     (!fastest || stages_->plan.timeMs < fastest->plan->timeMs * (1 - 1e-9));
+  if (options_.explain) {
+    out_ << "splits of all stages:\n" << toText(offers_, mixes ? nullptr : fastest);
+    if (stages_) out_ << "splits of each stage:\n" << toText(stages_->plan, mixes);
+  }
+  if (mixes) takeSplitsOf(stages_->plan, options_);
+  if (!mixes && fastest) takeSplit(fastest->split);
+  if (const OfferedSplit* const taken = mixes ? &offers_.front() : fastest) {
+    profile_ = taken->profile;
+    for (const Diagnostic& warning : taken->warnings) diags_.report(warning);
   }
   return success;
 }
@@ -400,10 +418,10 @@ Status Compilation::chooseSplit() {
 /// What is proven over all splits, and what others take.
 void Compilation::addOffers(Plan& plan) const {
   if (offers_.empty()) return;
-  plan.lowerBoundMs = std::min(plan.lowerBoundMs, lowerBoundOf(offers_));
-  plan.optimal = plan.optimal && plan.lowerBoundMs >= plan.timeMs;
+  plan.lowerBoundMs = std::min(plan.lowerBoundMs, stages_ ? stages_->plan.lowerBoundMs : lowerBoundOf(offers_));
+  plan.optimal = plan.optimal && plan.lowerBoundMs >= plan.timeMs * (1 - 1e-9);
   for (const OfferedSplit& offer : offers_)
-    if (offer.split != options_.split)
+    if (!options_.stageSplits.empty() || offer.split != options_.split)
       plan.alternatives.push_back(
           {"--split=" + toText(offer.split), offer.plan ? offer.plan->timeMs : 0, offer.reason});
 }
@@ -417,7 +435,7 @@ Expected<Plan> Compilation::plan(const CostGraph& costs, const PlanRequest& requ
 
 void Compilation::explain(const Costs& costs, const PlanRequest& request, const Plan& plan) {
   out_ << "planned " << std::fixed << std::setprecision(3) << plan.timeMs << " ms per minibatch, "
-       << certificateOf(plan) << overText(offers_) << "\n"
+       << certificateOf(plan) << overText(offers_, stages_.has_value()) << "\n"
        << toText(explainPlan(costs.graph, request.machines, request.planner, plan), plan);
 }
 

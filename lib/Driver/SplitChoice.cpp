@@ -1,5 +1,7 @@
 #include "SplitChoice.h"
 
+#include "pdc/Analysis/JoinedCosts.h"
+
 #include <algorithm>
 #include <iomanip>
 #include <limits>
@@ -48,6 +50,33 @@ std::vector<OfferedSplit> pdc::offerSplits(const std::vector<TeamSplit>& splits,
   return offers;
 }
 
+std::optional<StagesPlan> pdc::planStages(std::vector<OfferedSplit>& offers, SplitTimes times, const PlanSplit& plan,
+                                          const std::function<std::optional<Plan>(const CostGraph&)>& planGraph) {
+  if (!offers.front().costs) return std::nullopt;
+  while (true) {
+    std::vector<CostGraph> divided;
+    for (std::size_t i = 1; i < offers.size(); ++i)
+      if (offers[i].costs) {
+        divided.push_back(*offers[i].costs);
+        divided.back().split = offers[i].split;
+      }
+    if (divided.empty()) return std::nullopt;
+    StagesPlan stages{.graph = joinedCosts(*offers.front().costs, std::move(divided)), .plan = {}};
+    std::optional<Plan> made = planGraph(stages.graph);
+    if (!made) return std::nullopt;
+    bool isMeasured = true;
+    for (OfferedSplit& offer : offers) {
+      const bool isUsed =
+          std::ranges::any_of(made->stages, [&](const auto& stage) { return stage.split == offer.split; });
+      if (!isUsed || times != SplitTimes::measured || offer.profile.source != "scaled") continue;
+      offer = plan(offer.split, nullptr);
+      isMeasured = false;
+    }
+    stages.plan = std::move(*made);
+    if (isMeasured) return stages;
+  }
+}
+
 Profile pdc::scaledProfile(const Profile& whole, const Profile& estimateOfWhole, const Profile& estimateOfMember) {
   Profile scaled = whole;
   if (whole.source == "measured") scaled.source = "scaled";
@@ -75,19 +104,37 @@ double pdc::lowerBoundOf(const std::vector<OfferedSplit>& offers) {
   return least;
 }
 
-std::string pdc::overText(const std::vector<OfferedSplit>& offers) {
+std::string pdc::overText(const std::vector<OfferedSplit>& offers, bool ofEach) {
+  const std::string over = ofEach ? ", over the splits of each stage: " : ", over the same split of all stages: ";
   std::string text;
   for (const OfferedSplit& offer : offers)
-    if (offer.plan) text += (text.empty() ? ", over the same split of all stages: " : ", ") + toText(offer.split);
+    if (ofEach ? offer.costs.has_value() : offer.plan.has_value())
+      text += (text.empty() ? over : ", ") + toText(offer.split);
   return text;
 }
 
-std::string pdc::toText(const std::vector<OfferedSplit>& offers) {
+bool pdc::canMixSplits(const PlanRequest& request, const CompileOptions& options) {
+  return request.planner.schedule->stagesPerRank == 1 && !request.file() && options.target == Target::cpu &&
+         request.planner.shard == ShardPolicy::none && request.planner.edgeCodec.policy == EdgeCodecPolicy::none;
+}
+
+std::string pdc::toText(const Plan& plan, bool isTaken) {
+  std::ostringstream text;
+  text << (isTaken ? "  taken  " : "         ");
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+    const PlanStage& stage = plan.stages[s];
+    text << (s > 0 ? ", " : "") << toText(stage.split);
+    if (stage.replicas > 1) text << " in " << stage.replicas << " replicas";
+  }
+  text << ": " << std::fixed << std::setprecision(3) << plan.timeMs << " ms per minibatch\n";
+  return text.str();
+}
+
+std::string pdc::toText(const std::vector<OfferedSplit>& offers, const OfferedSplit* taken) {
   std::ostringstream text;
   text << std::fixed;
-  const OfferedSplit* const fastest = fastestOf(offers);
   for (const OfferedSplit& offer : offers) {
-    text << (&offer == fastest ? "  taken  " : "         ") << std::left << std::setw(8) << toText(offer.split)
+    text << (&offer == taken ? "  taken  " : "         ") << std::left << std::setw(8) << toText(offer.split)
          << std::right;
     if (!offer.plan) {
       text << "no plan: " << offer.reason << "\n";

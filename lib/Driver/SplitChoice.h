@@ -1,6 +1,7 @@
-// --split=auto: the plan of each split that may be of use, and the fastest of them.
+// --split=auto: the plan of each split that may be of use, that with a split for each stage, and the fastest of them.
 #pragma once
 
+#include "PlanRequest.h"
 #include "pdc/Analysis/Profile.h"
 #include "pdc/Driver/Compile.h"
 #include "pdc/Support/Diagnostics.h"
@@ -17,6 +18,8 @@ struct OfferedSplit {
   TeamSplit split;
   std::optional<Plan> plan; ///< over teams as devices; nothing: see `reason`
   Profile profile;
+  std::optional<CostGraph> costs = {}; ///< of a member; nothing: see `reason`
+  Cluster machines = {};               ///< with what a measurement found out
   std::string reason;
   std::vector<Diagnostic> warnings; ///< of the profile: that costs are estimated, or a link is not measured
 };
@@ -39,6 +42,17 @@ enum class SplitTimes {
 /// Plans with every split, in their order. The first is none.
 std::vector<OfferedSplit> offerSplits(const std::vector<TeamSplit>& splits, SplitTimes times, const PlanSplit& plan);
 
+/// A plan in which each stage may have another split, and the cost graph that it was made of.
+struct StagesPlan {
+  CostGraph graph;
+  Plan plan;
+};
+
+/// Plans with the splits of `offers` for each stage, by `planGraph`. Splits of the plan whose times are scaled are
+/// measured first if `times` says so, by `plan`. Nothing: there is no such plan.
+std::optional<StagesPlan> planStages(std::vector<OfferedSplit>& offers, SplitTimes times, const PlanSplit& plan,
+                                     const std::function<std::optional<Plan>(const CostGraph&)>& planGraph);
+
 /// The fastest; equally fast: the one of fewer members, then the first. Null: none has a plan.
 const OfferedSplit* fastestOf(const std::vector<OfferedSplit>& offers);
 
@@ -46,11 +60,16 @@ const OfferedSplit* fastestOf(const std::vector<OfferedSplit>& offers);
 /// of that. Measured times become "scaled" ones.
 Profile scaledProfile(const Profile& whole, const Profile& estimateOfWhole, const Profile& estimateOfMember);
 
-/// What each split takes, and why others are not offered, for people.
-std::string toText(const std::vector<OfferedSplit>& offers);
+/// Whether stages may have different splits under this schedule, and with these options.
+bool canMixSplits(const PlanRequest& request, const CompileOptions& options);
 
-/// Over which splits something is proven, for people; empty without offers.
-std::string overText(const std::vector<OfferedSplit>& offers);
+/// What each split takes, and why others are not offered, for people. `taken` may be null.
+std::string toText(const std::vector<OfferedSplit>& offers, const OfferedSplit* taken);
+/// The splits of a plan's stages, and what it takes.
+std::string toText(const Plan& plan, bool isTaken);
+
+/// Over which splits something is proven, for people; empty without offers. `ofEach`: each stage may have another one.
+std::string overText(const std::vector<OfferedSplit>& offers, bool ofEach);
 
 /// What is proven: no plan with any of these splits is faster than this, in milliseconds.
 double lowerBoundOf(const std::vector<OfferedSplit>& offers);

@@ -11,8 +11,6 @@ using namespace pdc;
 
 namespace {
 
-constexpr const char* partSuffix = ".own"; // of the names of parts (Transforms/Split.h)
-
 /// How members have a value.
 Form formOf(const Graph& graph, const Value& value) {
   const auto found = graph.team.forms.find(value.name());
@@ -23,7 +21,7 @@ Form formOf(const Graph& graph, const Value& value) {
 std::string nameOfWhole(const Graph& graph, const Value& value) {
   const std::string& name = value.name();
   const bool isPart = formOf(graph, value).isSplit() && name.ends_with(partSuffix);
-  return isPart ? name.substr(0, name.size() - std::string(partSuffix).size()) : name;
+  return isPart ? name.substr(0, name.size() - partSuffix.size()) : name;
 }
 
 std::string stageText(const StageSources& sources, int stage) {

@@ -24,6 +24,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace pdc {
@@ -194,6 +195,9 @@ struct GraphOutput {
   std::string loss = {};  ///< of predictions: what an evaluation makes of it and the labels, as Training::loss
   Form part = {};         ///< of predictions: what a member of a team has of it
 };
+
+/// Of the names of values of which members of a team have parts: what follows the name of the whole value.
+inline constexpr std::string_view partSuffix = ".own";
 
 /// A team of devices that run one graph together, on the same minibatch. Types are those of a member's values.
 struct Team {
