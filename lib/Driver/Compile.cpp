@@ -177,7 +177,7 @@ Status Compilation::compile() {
   }
   if (!write(*program, costs->profile)) return failure;
   warnOfCodecs(program->plan, diags_);
-  remarkOnUnused(program->plan, request->machines, options_, !request->planner.stageReplicas.empty(), diags_);
+  remarkOnUnused(program->plan, request->machines, options_, !request->planner.choosesReplicas(), diags_);
   return success;
 }
 

@@ -124,7 +124,8 @@ void PlanFlags::addScheduleTo(CLI::App& app, CompileOptions& options) {
 
 void PlanFlags::addReplicasTo(CLI::App& app, CompileOptions& options) {
   app.add_flag("--straight", options.planner.straight, "no replicated stages");
-  app.add_option("--replicas", options.planner.stageReplicas, "exactly these replicas of each stage: 2,1")
+  app.add_option("--replicas", options.planner.stageReplicas,
+                 "exactly these replicas of each stage: 2,1\n0: as many as the planner chooses.")
       ->delimiter(',')
       ->type_name("N,N,...");
   sync_ = nameOf(options.planner.sync);
@@ -180,8 +181,9 @@ Status PlanFlags::apply(const CLI::App& app, CompileOptions& options, Diagnostic
   const auto& replicas = options.planner.stageReplicas;
   if (!applySchedule(app, options, diags)) return failure;
   if (!isCounted && !replicas.empty())
-    options.devices = std::accumulate(replicas.begin(), replicas.end(), 0) / options.planner.schedule->stagesPerRank *
-                      options.split.members;
+    options.devices = std::accumulate(replicas.begin(), replicas.end(), 0,
+                                      [](int sum, int stage) { return sum + std::max(stage, 1); }) /
+                      options.planner.schedule->stagesPerRank * options.split.members;
   if (!isCounted && replicas.empty()) options.devices = options.split.members;
   if (!options.scheduleFile.empty() && !isCounted) options.devices = 0; // as many as the file has ranks
   if (!parseShard(shard_, options.planner, diags)) return failure;

@@ -46,11 +46,11 @@ bool Relaxation::label(double limitMs) {
         if (options_.straight) most = std::min(most, 1);
         if (most < 1 || (states_.computeMs(j) - states_.computeMs(i)) / speed > limitMs * (most + 1)) continue;
         int replicas = 0;
-        if (options_.stageReplicas.empty())
+        const int given = options_.stageReplicas.empty() ? 0 : options_.stageReplicas[stages];
+        if (given == 0)
           replicas = loads_.fewestReplicas(stage(j, k), limitMs, most);
-        else if (options_.stageReplicas[stages] <= most &&
-                 loads_.bound(stage(j, k), options_.stageReplicas[stages]) <= limitMs)
-          replicas = options_.stageReplicas[stages];
+        else if (given <= most && loads_.bound(stage(j, k), given) <= limitMs)
+          replicas = given;
         if (replicas > 0) best = {devices + replicas, i, replicas};
       }
     }

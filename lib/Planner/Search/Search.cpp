@@ -173,13 +173,14 @@ void Search::listSteps(const Suffix& suffix, std::vector<Step>& steps) {
     int stagesLeft = relaxation_.stageCount() > 0 ? suffix.stagesLeft - 1 : 0;
     int most = devices - relaxation_.fewest(from, stagesLeft), least = 1;
     if (options_.straight) most = std::min(most, 1);
-    if (!options_.stageReplicas.empty()) {
-      least = options_.stageReplicas[stagesLeft];
+    const int given = options_.stageReplicas.empty() ? 0 : options_.stageReplicas[stagesLeft];
+    if (given > 0) {
+      least = given;
       most = std::min(most, least);
     }
     if (most < least || (placed_ && from == 0 && most < devices)) continue;
     const StageLoads::Stage& stage = relaxation_.stage(suffix.state, k);
-    if (options_.stageReplicas.empty()) least = loads_.fewestReplicas(stage, labelledMs_, most);
+    if (given == 0) least = loads_.fewestReplicas(stage, labelledMs_, most);
     if (least == 0) continue;
     if (placed_ && from == 0) least = most = devices;
     for (bool recompute : {false, true})
