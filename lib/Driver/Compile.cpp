@@ -38,16 +38,6 @@ namespace fs = std::filesystem;
 
 namespace {
 
-AdapterRecord adapterRecord(const Module& module) {
-  AdapterRecord record{module.adapters, {}};
-  std::set<std::string> own;
-  for (const Adapter& adapter : module.adapters) own.insert({adapter.nameOfA(), adapter.nameOfB()});
-  for (const auto& parameter : module.parameters)
-    if (parameter->role == ParameterRole::trained && !own.contains(parameter->name))
-      record.trained.push_back(parameter->name);
-  return record;
-}
-
 /// What holds during one compilation.
 class Compilation {
 public:
@@ -472,7 +462,7 @@ Status Compilation::write(GeneratedProgram& program, const Profile& profile) {
   const Expected<std::string> record = modelRecord(options_.model, options_.output, diags_);
   if (!record) return failure;
   program.files.emplace_back(modelPathFile, *record);
-  if (!module_->adapters.empty()) program.files.emplace_back(adaptersFile, toJson(adapterRecord(*module_)));
+  if (!module_->adapters.empty()) program.files.emplace_back(adaptersFile, toJson(recordOf(*module_)));
   if (!writeOutput(options_.output, program.files, program.weights, diags_)) return failure;
   printSummary(program, profile.source, options_.output, dataFilesText(main(), training_, "  "), out_);
   return success;
