@@ -2,6 +2,7 @@
 #include "pdc/Driver/Compile.h"
 
 #include "AdapterSavings.h"
+#include "AnnotatedModel.h"
 #include "BatchProbe.h"
 #include "Calibration.h"
 #include "CapacityChoice.h"
@@ -115,23 +116,25 @@ private:
   KeptInputs keptInputs_;            ///< of weights of 8 bits
   std::vector<OfferedSplit> offers_; ///< of --split=auto
   std::optional<Profile> profile_;   ///< with which the split was chosen
+  AnnotatedModel annotated_;         ///< of --plan=model and --emit=annotated-onnx
 };
 
 Status Compilation::compile() {
   if (writes() && !options_.output.empty() && !checkOutputFolder(options_.output, diags_)) return failure;
-  if (!chooseSplit() || !importModel()) return failure;
+  if (!annotated_.read(options_, diags_) || !chooseSplit() || !importModel()) return failure;
   if (emits("ir", [&] { return print(*module_); })) return success;
   if (!toTrainingGraph()) return failure;
   if (emits("training-ir", [&] { return print(*module_); })) return success;
-  if (!divideStages()) return failure;
+  PassContext passContext = context();
+  if (!annotated_.takeSplit(passContext, options_) || !divideStages()) return failure;
   if (emits("split-ir", [&] { return print(*module_); })) return success;
 
   Expected<PlanRequest> request = planRequest(options_, training_, diags_);
   if (!request || !checkTarget(options_, diags_)) return failure;
-  PassContext passContext = context();
-  const Expected<Costs> costs =
+  Expected<Costs> costs =
       costsOf(passContext, options_, training_, provenance_, *request, profile_ ? &*profile_ : nullptr);
-  if (!costs) return failure;
+  if (!costs || (options_.planFromModel && !annotated_.constrain(costs->graph, request->planner, diags_)))
+    return failure;
   Expected<Plan> planned = plan(costs->graph, *request);
   if (!planned || !fitToTraining(*planned, *request, options_, training_, main(), diags_)) return failure;
   addOffers(*planned);
@@ -149,6 +152,11 @@ Status Compilation::compile() {
                                            .pipeline = pipeline()};
   Expected<StagedPlan> staged = stagePlan(passContext, std::move(*planned), generateOptions);
   if (!staged) return failure;
+  if (options_.emit == "annotated-onnx") {
+    if (!annotated_.write(staged->plan, costs->graph, main(), options_.output, diags_)) return failure;
+    out_ << "wrote " << options_.output << "\n";
+    return success;
+  }
   if (options_.explain) out_ << "stages:\n" << toText(staged->policies) << int8Text(staged->stages);
   if (options_.explain && !module_->adapters.empty())
     out_ << "adapters:\n" << savingsText(*staged, trainedBefore_, training_);
