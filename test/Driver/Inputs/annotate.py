@@ -57,6 +57,7 @@ def save(name, made, check=True):
 
 STRAIGHT = dict(fc1=3, fc1_relu=3, fc2=3, fc2_relu=3, fc3=7, fc3_relu=7, fc4=7)
 save("stages", stages(model(), **STRAIGHT))
+save("uneven", stages(model(), fc1=0, fc2=1, fc3=1, fc4=1))
 # Relu belongs to the layer before it; two layers say nothing.
 save("some", stages(model(), fc2=0, fc3=1))
 save("backwards", stages(model(), fc1=1, fc2=0, fc3=1, fc4=1))
