@@ -224,13 +224,15 @@ bool measureTeam(Transport& transport, int members, TeamTimes& times) {
     const double bytesPerSecond = difference / std::max(most - least, difference / 100e9); // as in measureLink
     return CollectiveTimes{std::max(0.0, least - bytes(shorter) / bytesPerSecond), bytesPerSecond};
   };
+  bool measured = true;
   try {
     times.sum = timesOf(1, 3);
     times.exchange = timesOf(2, 4);
   } catch (const PeerGone&) {
-    return false;
+    measured = false;
   }
-  return true;
+  communicator.stop(); // while what it may still have to do is there
+  return measured;
 }
 
 namespace {
