@@ -20,6 +20,13 @@ void compute(double seconds) {
   for (volatile std::uint64_t work = 0; now() < end;) work = work + 1;
 }
 
+/// Waits for a transfer. False: another rank is gone, and the communicator has let go of the transfer.
+bool arrives(Communicator& communicator, const Transfer& transfer) {
+  if (communicator.wait(transfer)) return true;
+  communicator.stop();
+  return false;
+}
+
 /// One message from rank 0 to rank 1, which answers with the time of its arrival: seconds from posting to arrival, at
 /// rank 0; negative when the other rank is gone.
 double oneMessage(Communicator& communicator, std::vector<std::byte>& bytes) {
@@ -39,10 +46,10 @@ double oneMessage(Communicator& communicator, std::vector<std::byte>& bytes) {
   if (sends) compute(before);
   communicator.post(message); // to receive it early, as in a pipeline
   if (sends) compute(after);
-  if (!communicator.wait(message)) return -1;
+  if (!arrives(communicator, message)) return -1;
   if (!sends) arrival = message.completedAt;
   communicator.post(answer);
-  return communicator.wait(answer) ? arrival - message.postedAt : -1;
+  return arrives(communicator, answer) ? arrival - message.postedAt : -1;
 }
 
 /// The median of some rounds, the first ones left out.
@@ -110,7 +117,10 @@ public:
         }
         busy |= posted[i];
       }
-      if (communicator_.transport().aborted()) return false;
+      if (communicator_.transport().aborted()) {
+        communicator_.stop();
+        return false;
+      }
       if (busy) round();
     }
     return true;
@@ -133,7 +143,7 @@ bool agree(Communicator& communicator, std::int64_t& number) {
   message.data = reinterpret_cast<std::byte*>(&number);
   message.bytes = sizeof number;
   communicator.post(message);
-  return communicator.wait(message);
+  return arrives(communicator, message);
 }
 
 /// Seconds that a byte sent or received takes from a rank's computing: the median of some rounds, in each of which the
