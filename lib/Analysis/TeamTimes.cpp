@@ -51,6 +51,34 @@ int stepsOf(const Reformed& reformed) {
   return reformed.from.isPartial() && !reformed.to.isSplit() && reformed.members > 2 ? 2 : 1;
 }
 
+/// What was measured of a team of so many members; null: nothing.
+const TeamLink* measured(const std::vector<TeamLink>& links, std::int64_t members) {
+  const auto found = std::ranges::find(links, members, &TeamLink::members);
+  return found == links.end() ? nullptr : &*found;
+}
+
+/// A collective by itself, in which a member sends so many bytes, and what these take from the core that computes: as
+/// long as nothing else is computed, that is a part of what was measured, and comes on top of what the link takes.
+struct CollectiveTime {
+  double ms = 0, coreMs = 0;
+  bool isMeasured = false;
+
+  /// What it adds to the time of what is computed, which goes on for so long behind its start.
+  double beside(double waitedMs) const { return isMeasured ? std::max(waitedMs, coreMs) : waitedMs + coreMs; }
+};
+
+CollectiveTime timeOf(const Reformed& reformed, double bytes, const TeamDevices& team) {
+  const double coreMs = 1e3 * 2 * bytes * team.device.coreSPerByte;
+  const bool adds = reformed.from.isPartial();
+  const ClusterLevel& link = team.link;
+  if (const TeamLink* own = measured(adds ? link.teamSums : link.teamExchanges, reformed.members)) {
+    // Of more than two members an all-reduce is a reduce-scatter, and a gather behind it.
+    const double steps = adds && reformed.members > 2 && reformed.to.isSplit() ? 0.5 : 1;
+    return {1e3 * (steps * own->latencyS + bytes / own->bandwidthBytesPerS), coreMs, true};
+  }
+  return {1e3 * (stepsOf(reformed) * link.latencyS + bytes / link.bandwidthBytesPerS), coreMs, false};
+}
+
 } // namespace
 
 std::int64_t pdc::bytesSentOverTeam(const Operation& operation) {
@@ -79,14 +107,17 @@ static void addSums(CostGraph& cost, const Graph& graph, const TeamDevices& team
   for (const GraphOutput& output : graph.outputs) {
     if (!graph.team.formOf(output).isPartial() || !output.value->definer()) continue;
     const double bytes = 2 * (members - 1) / members * static_cast<double>(output.value->type().bytes());
+    const TeamLink* own = measured(team.link.teamSums, graph.team.members);
+    const double coreMs = 1e3 * 2 * bytes * team.device.coreSPerByte;
     cost.nodes[static_cast<std::size_t>(output.value->definer()->group)].updateMs +=
-        1e3 * bytes * (1 / team.link.bandwidthBytesPerS + 2 * team.device.coreSPerByte);
+        own ? std::max(coreMs, 1e3 * bytes / own->bandwidthBytesPerS)
+            : coreMs + 1e3 * bytes / team.link.bandwidthBytesPerS;
   }
 }
 
 void pdc::addTeamTimes(CostGraph& cost, const Graph& graph, const Profile& profile, const TeamDevices& team,
                        bool splitBackward) {
-  const auto& [device, link] = team;
+  const DeviceKind& device = team.device;
   if (graph.team.sums) addSums(cost, graph, team);
   const Scales scales(graph, profile, device);
   const auto partOf = [&](Phase phase) {
@@ -114,15 +145,14 @@ void pdc::addTeamTimes(CostGraph& cost, const Graph& graph, const Profile& profi
       sent.try_emplace(operation->result(), Sent{.firstMs = now}).first->second.lastMs = now;
     const auto bytes = static_cast<double>(bytesSentOverTeam(*operation));
     if (bytes == 0) continue;
-    const double linkMs =
-        1e3 * (stepsOf(operation->def().split.forms(*operation)) * link.latencyS + bytes / link.bandwidthBytesPerS);
-    double waitedMs = linkMs;
+    const CollectiveTime time = timeOf(operation->def().split.forms(*operation), bytes, team);
+    double waitedMs = time.ms;
     if (operation->def().split.half == CollectiveHalf::finish)
       if (const auto it = sent.find(operation->operand(1)); it != sent.end()) {
         const auto& [firstMs, lastMs, parts] = it->second;
-        waitedMs = std::max({0.0, firstMs + linkMs - now, lastMs + linkMs / static_cast<double>(parts) - now});
+        waitedMs = std::max({0.0, firstMs + time.ms - now, lastMs + time.ms / static_cast<double>(parts) - now});
       }
-    const double ms = waitedMs + 1e3 * 2 * bytes * device.coreSPerByte;
+    const double ms = time.beside(waitedMs);
     CostNode& node = cost.nodes[static_cast<std::size_t>(operation->group)];
     timeOf(node, operation->phase) += ms;
     (operation->phase == Phase::forward ? node.forwardTeamMs : node.backwardTeamMs) += ms;

@@ -8,6 +8,7 @@
 #include "pdc/Support/JsonReader.h"
 #include "pdcrt/WriteFile.h"
 
+#include <algorithm>
 #include <charconv>
 #include <ostream>
 #include <sstream>
@@ -50,13 +51,14 @@ Expected<std::vector<Host>> readHosts(const std::string& path, Diagnostics& diag
   return hosts;
 }
 
-/// One rank on each of two hosts, or both on one. `level` gets the link's bandwidth and latency, `device` what a byte
-/// takes from its core.
-Status measure(const std::string& folder, const std::string& hosts, ClusterLevel& level, DeviceKind& device,
-               Diagnostics& diags) {
+/// What `pipeline --link` writes with these flags on so many ranks of `hosts`.
+Expected<JsonDocument> linkOf(const std::string& folder, const std::string& hosts, std::int64_t ranks,
+                              const std::vector<std::string>& flags, Diagnostics& diags) {
   const std::string result = folder + "/link.json";
   Command command = mpiCommand();
-  command.words.insert(command.words.end(), {"--host", hosts, "-n", "2", folder + "/out/pipeline", "--link", result});
+  command.words.insert(command.words.end(),
+                       {"--host", hosts, "-n", std::to_string(ranks), folder + "/out/pipeline", "--link", result});
+  command.words.insert(command.words.end(), flags.begin(), flags.end());
   command.log = folder + "/link.log";
   const Expected<int> code = run(command, diags);
   if (!code) return failure;
@@ -65,7 +67,14 @@ Status measure(const std::string& folder, const std::string& hosts, ClusterLevel
     return diags.error({}).note(text ? *text : "").help("try mpirun --host " + hosts + " hostname")
            << "messages between " << hosts << " cannot be measured: mpirun ended with " << *code;
   if (!text) return failure;
-  const Expected<JsonDocument> document = JsonDocument::parse(*text, result, diags);
+  return JsonDocument::parse(*text, result, diags);
+}
+
+/// One rank on each of two hosts, or both on one. `level` gets the link's bandwidth and latency, `device` what a byte
+/// takes from its core.
+Status measure(const std::string& folder, const std::string& hosts, ClusterLevel& level, DeviceKind& device,
+               Diagnostics& diags) {
+  const Expected<JsonDocument> document = linkOf(folder, hosts, 2, {}, diags);
   if (!document) return failure;
   const LinkProfile link = readLink(document->root());
   if (!document->ok()) return failure;
@@ -73,6 +82,19 @@ Status measure(const std::string& folder, const std::string& hosts, ClusterLevel
   level.bandwidthBytesPerS = link.bandwidthBytesPerS;
   device.coreSPerByte = link.coreSPerByte;
   return success;
+}
+
+/// Collectives of a team of so many neighbouring ranks of one machine.
+Status measureTeam(const std::string& folder, const std::string& host, std::int64_t members, ClusterLevel& level,
+                   Diagnostics& diags) {
+  const std::string ranks = std::to_string(members);
+  const Expected<JsonDocument> document = linkOf(folder, host + ":" + ranks, members, {"--team", ranks}, diags);
+  if (!document) return failure;
+  for (const auto& [key, links] : {std::pair("team_sum", &level.teamSums), {"team_exchange", &level.teamExchanges}}) {
+    const LinkProfile link = readLink(document->root()[key]);
+    links->push_back({members, link.latencyS, link.bandwidthBytesPerS});
+  }
+  return document->ok() ? Status(success) : failure;
 }
 
 } // namespace
@@ -97,6 +119,16 @@ Status pdc::measureCluster(const std::string& folder, const std::string& hostfil
     if (!measure(folder, names, *level, cluster->device, diags)) return failure;
     text << level->name << ": " << names << ": " << level->bandwidthBytesPerS / 1e6 << " MB/s, "
          << level->latencyS * 1e6 << " us, " << cluster->device.coreSPerByte * 1e9 << " ms of a core for each MB\n";
+  }
+  ClusterLevel& machine = cluster->levels[0];
+  constexpr std::int64_t mostMembers = 8; // as of the teams that --split=auto tries
+  for (std::int64_t members = 2; members <= std::min(mostMembers, first.slots); ++members) {
+    if (first.slots % members != 0) continue;
+    if (!measureTeam(folder, first.name, members, machine, diags)) return failure;
+    const TeamLink &sum = machine.teamSums.back(), &exchange = machine.teamExchanges.back();
+    text << machine.name << ": teams of " << members << ": sums " << sum.bandwidthBytesPerS / 1e6 << " MB/s, "
+         << sum.latencyS * 1e6 << " us; exchanges " << exchange.bandwidthBytesPerS / 1e6 << " MB/s, "
+         << exchange.latencyS * 1e6 << " us\n";
   }
   if (const pdcrt::Status status = pdcrt::writeAtomically(out, toJson(*cluster)); !status)
     return reportFile(status, out, diags);

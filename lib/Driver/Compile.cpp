@@ -2,6 +2,7 @@
 #include "pdc/Driver/Compile.h"
 
 #include "AdapterSavings.h"
+#include "AnnotatedModel.h"
 #include "BatchProbe.h"
 #include "Calibration.h"
 #include "CapacityChoice.h"
@@ -39,16 +40,6 @@ using namespace pdc;
 namespace fs = std::filesystem;
 
 namespace {
-
-AdapterRecord adapterRecord(const Module& module) {
-  AdapterRecord record{module.adapters, {}};
-  std::set<std::string> own;
-  for (const Adapter& adapter : module.adapters) own.insert({adapter.nameOfA(), adapter.nameOfB()});
-  for (const auto& parameter : module.parameters)
-    if (parameter->role == ParameterRole::trained && !own.contains(parameter->name))
-      record.trained.push_back(parameter->name);
-  return record;
-}
 
 /// What holds during one compilation.
 class Compilation {
@@ -138,24 +129,26 @@ private:
   std::vector<OfferedSplit> offers_; ///< of --split=auto
   std::optional<StagesPlan> stages_; ///< with these for each stage
   std::optional<Profile> profile_;   ///< with which the split was chosen
+  AnnotatedModel annotated_;         ///< of --plan=model and --emit=annotated-onnx
 };
 
 Status Compilation::compile() {
   if (writes() && !options_.output.empty() && !checkOutputFolder(options_.output, diags_)) return failure;
-  if (!chooseSplit() || !importModel()) return failure;
+  if (!annotated_.read(options_, diags_) || !chooseSplit() || !importModel()) return failure;
   if (emits("ir", [&] { return print(*module_); })) return success;
   if (!toTrainingGraph()) return failure;
   if (emits("training-ir", [&] { return print(*module_); })) return success;
-  if (!divideStages()) return failure;
+  PassContext passContext = context();
+  if (!annotated_.takeSplit(passContext, options_) || !divideStages()) return failure;
   if (options_.emit == "split-ir" && !divideEachStage(options_.stageSplits, {})) return failure;
   if (emits("split-ir", [&] { return print(*module_); })) return success;
 
   Expected<PlanRequest> request = planRequest(options_, training_, diags_);
   if (!request || !checkTarget(options_, diags_)) return failure;
-  PassContext passContext = context();
   Expected<Costs> costs =
       costsOf(passContext, options_, training_, provenance_, *request, profile_ ? &*profile_ : nullptr);
-  if (!costs) return failure;
+  if (!costs || (options_.planFromModel && !annotated_.constrain(costs->graph, request->planner, diags_)))
+    return failure;
   if (stages_ && !options_.stageSplits.empty()) costs->graph = stages_->graph;
   if (options_.planFile.empty()) request->planner.stageSplits = asked_.stageSplits;
   Expected<Plan> planned = plan(costs->graph, *request);
@@ -176,6 +169,16 @@ Status Compilation::compile() {
                                            .pipeline = pipeline()};
   Expected<StagedPlan> staged = stagePlan(passContext, std::move(*planned), generateOptions);
   if (!staged) return failure;
+  if (options_.emit == "annotated-onnx") {
+    if (!differentSplits(staged->plan).empty())
+      return diags_.error({.file = options_.model})
+                 .exit(ExitCode::unsupported)
+                 .help("take the same --split for all stages")
+             << "--emit=annotated-onnx writes one split for all stages, and those of this plan differ";
+    if (!annotated_.write(staged->plan, costs->graph, main(), options_.output, diags_)) return failure;
+    out_ << "wrote " << options_.output << "\n";
+    return success;
+  }
   if (options_.explain) out_ << "stages:\n" << toText(staged->policies) << int8Text(staged->stages);
   if (options_.explain && !module_->adapters.empty())
     out_ << "adapters:\n" << savingsText(*staged, trainedBefore_, training_);
@@ -194,7 +197,7 @@ Status Compilation::compile() {
   }
   if (!write(*program, costs->profile)) return failure;
   warnOfCodecs(program->plan, diags_);
-  remarkOnUnused(program->plan, request->machines, options_, !request->planner.stageReplicas.empty(), diags_);
+  remarkOnUnused(program->plan, request->machines, options_, !request->planner.choosesReplicas(), diags_);
   return success;
 }
 
@@ -457,7 +460,7 @@ Status Compilation::write(GeneratedProgram& program, const Profile& profile) {
   const Expected<std::string> record = modelRecord(options_.model, options_.output, diags_);
   if (!record) return failure;
   program.files.emplace_back(modelPathFile, *record);
-  if (!module_->adapters.empty()) program.files.emplace_back(adaptersFile, toJson(adapterRecord(*module_)));
+  if (!module_->adapters.empty()) program.files.emplace_back(adaptersFile, toJson(recordOf(*module_)));
   if (!writeOutput(options_.output, program.files, program.weights, diags_)) return failure;
   printSummary(program, profile.source, options_.output, dataFilesText(main(), training_, "  "), out_);
   return success;

@@ -23,13 +23,17 @@ Status pdc::checkSamples(const Graph& graph, const TeamSplit& split, const Batch
   return success;
 }
 
+SplitOptions pdc::optionsOf(const TeamSplit& split) {
+  return {.members = split.members,
+          .all = split.all,
+          .tokens = split.tokens,
+          .experts = split.experts,
+          .weights = split.weights};
+}
+
 Status pdc::divideOverTeam(PassContext& context, const TeamSplit& split, const ExpertPlans& plans,
                            std::vector<SplitClass>& classes, std::vector<PlacedLayer>& placed) {
-  SplitOptions options{.members = split.members,
-                       .all = split.all,
-                       .tokens = split.tokens,
-                       .experts = split.experts,
-                       .weights = split.weights};
+  SplitOptions options = optionsOf(split);
   for (const auto& [layer, plan] : plans) options.orders[layer] = plan.order;
   auto& graphs = context.module.graphs;
   const std::size_t before = graphs.size();

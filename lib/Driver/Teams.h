@@ -11,6 +11,9 @@ namespace pdc {
 /// Refuses --split=ep:N where samples of an input do not lie along its first axis.
 Status checkSamples(const Graph& graph, const TeamSplit& split, const BatchAxes& batch, Diagnostics& diags);
 
+/// The split, as the graph is divided by it.
+SplitOptions optionsOf(const TeamSplit& split);
+
 /// Adds the graphs of a member beside the undivided @main and @evaluate, under these names and the split's suffix.
 /// `classes` are told what became of each axis class. Layers get the orders of `plans`; what became of that is told in
 /// `placed`.

@@ -1,13 +1,25 @@
 // adapters.json, and what PEFT writes beside adapters.
 #include "pdc/Import/Adapters.h"
 
+#include "pdc/IR/Graph.h"
 #include "pdc/Support/NamePattern.h"
 
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <set>
 
 using namespace pdc;
 using Json = nlohmann::ordered_json;
+
+AdapterRecord pdc::recordOf(const Module& module) {
+  AdapterRecord record{module.adapters, {}};
+  std::set<std::string> own;
+  for (const Adapter& adapter : module.adapters) own.insert({adapter.nameOfA(), adapter.nameOfB()});
+  for (const auto& parameter : module.parameters)
+    if (parameter->role == ParameterRole::trained && !own.contains(parameter->name))
+      record.trained.push_back(parameter->name);
+  return record;
+}
 
 std::string pdc::toJson(const AdapterRecord& record) {
   Json adapters = Json::array();

@@ -2,6 +2,7 @@
 // which each was found.
 #include "pdc/Import/TrainedOnnx.h"
 
+#include "DataFile.h"
 #include "EqualInitializers.h"
 #include "Operators.h"
 #include "ProgramOrder.h"
@@ -19,9 +20,6 @@ using namespace pdc;
 namespace {
 
 using Bytes = std::span<const std::byte>;
-
-/// Alignment of tensors in external data, of which memory mappings of ONNX Runtime make use.
-constexpr std::size_t externalAlignment = 4096;
 
 void toInferenceMode(onnx::NodeProto& node, std::int64_t opset) {
   if (isBatchNormalization(node) && isInTrainingMode(node, opset)) {
@@ -42,7 +40,7 @@ public:
   Writer(const OnnxFile& file, const std::map<std::string, pdcrt::TensorRecord>& trained, const std::string& out,
          Diagnostics& diags)
       : file_(file), trained_(trained), out_(out), diags_(diags), reader_(file, diags, /*elementsMayLack=*/true),
-        model_(file.model()) {}
+        model_(file.model()), data_(out) {}
 
   Status run() {
     chainToFirstStatistics();
@@ -117,7 +115,7 @@ private:
     if (trained == trained_.end() && isExternal) {
       Expected<Tensor> tensor = reader_.load(*stored, where);
       if (!tensor) return failure;
-      addExternal(proto, tensor->bytes());
+      data_.add(proto, tensor->bytes());
       return success;
     }
     const pdcrt::TensorRecord& record = trained->second;
@@ -131,7 +129,7 @@ private:
 
   /// Where the model has its elements.
   void put(onnx::TensorProto& proto, const ElementRange& range, Bytes elements) {
-    if (proto.data_location() == onnx::TensorProto::EXTERNAL) return addExternal(proto, elements);
+    if (proto.data_location() == onnx::TensorProto::EXTERNAL) return data_.add(proto, elements);
     if (range.field == 0) proto.clear_int32_data(); // f16 as numbers
     setElements(proto, range.field == 0 ? std::uint32_t{onnx::TensorProto::kRawDataFieldNumber} : range.field,
                 elements);
@@ -168,30 +166,12 @@ private:
       proto.set_raw_data(bytes.data(), bytes.size());
   }
 
-  std::string externalPath() const { return out_ + ".data"; }
-
-  void addExternal(onnx::TensorProto& proto, Bytes bytes) {
-    external_.resize((external_.size() + externalAlignment - 1) / externalAlignment * externalAlignment);
-    std::string path = externalPath();
-    proto.clear_external_data();
-    for (auto& [key, value] : {std::pair<std::string, std::string>{"location", path.substr(path.rfind('/') + 1)},
-                               {"offset", std::to_string(external_.size())},
-                               {"length", std::to_string(bytes.size())}}) {
-      onnx::StringStringEntryProto& entry = *proto.add_external_data();
-      entry.set_key(key);
-      entry.set_value(value);
-    }
-    external_.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-    hasExternal_ = true;
-  }
-
-  /// The data first, so that the model never names a file that is not there.
   Status write() {
     if (model_.ByteSizeLong() > INT_MAX)
       return diags_.error({.file = out_}).help("store the weights of the model as external data")
              << "needs " << model_.ByteSizeLong() << " bytes, an ONNX file has at most " << INT_MAX;
     if (out_.empty()) return success;
-    if (hasExternal_ && !report(pdcrt::writeAtomically(externalPath(), external_))) return failure;
+    if (!report(data_.write())) return failure;
     return report(pdcrt::writeAtomically(out_, model_.SerializeAsString()));
   }
 
@@ -207,8 +187,7 @@ private:
   TensorReader reader_;
   onnx::ModelProto model_;
   std::set<std::string> written_;
-  std::string external_;
-  bool hasExternal_ = false;
+  DataFile data_;
 };
 
 } // namespace

@@ -4,7 +4,8 @@
 
 using namespace pdc;
 
-bool WireReader::readVarint(std::span<const std::byte>& from, std::uint64_t& value) {
+/// Takes a varint off the front of `from`; false where there is none.
+static bool readVarint(std::span<const std::byte>& from, std::uint64_t& value) {
   value = 0;
   for (unsigned shift = 0; shift < 64 && !from.empty(); shift += 7) {
     auto byte = std::to_integer<std::uint64_t>(from.front());
@@ -51,6 +52,26 @@ bool WireReader::next(WireField& field) {
   return true;
 }
 
+std::uint64_t pdc::numberOf(const WireField& field) {
+  std::span<const std::byte> from = field.payload;
+  std::uint64_t value = 0;
+  readVarint(from, value);
+  return value;
+}
+
+std::optional<std::vector<std::uint64_t>> pdc::numbersOf(const WireField& field) {
+  if (field.type == WireType::varint) return std::vector{numberOf(field)};
+  if (field.type != WireType::bytes) return std::nullopt;
+  std::vector<std::uint64_t> numbers;
+  for (std::span<const std::byte> rest = field.payload; !rest.empty();)
+    if (!readVarint(rest, numbers.emplace_back())) return std::nullopt;
+  return numbers;
+}
+
+std::string_view pdc::textOf(const WireField& field) {
+  return {reinterpret_cast<const char*>(field.payload.data()), field.payload.size()};
+}
+
 static void appendVarint(std::string& out, std::uint64_t value) {
   for (; value >= 0x80; value >>= 7) out += static_cast<char>(value | 0x80);
   out += static_cast<char>(value);
@@ -59,4 +80,14 @@ static void appendVarint(std::string& out, std::uint64_t value) {
 void pdc::appendLengthPrefix(std::string& out, std::uint32_t number, std::size_t length) {
   appendVarint(out, std::uint64_t{number} << 3 | static_cast<unsigned>(WireType::bytes));
   appendVarint(out, length);
+}
+
+void pdc::appendNumber(std::string& out, std::uint32_t number, std::int64_t value) {
+  appendVarint(out, std::uint64_t{number} << 3 | static_cast<unsigned>(WireType::varint));
+  appendVarint(out, static_cast<std::uint64_t>(value));
+}
+
+void pdc::appendText(std::string& out, std::uint32_t number, std::string_view bytes) {
+  appendLengthPrefix(out, number, bytes.size());
+  out += bytes;
 }

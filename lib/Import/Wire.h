@@ -6,8 +6,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
+#include <string_view>
+#include <vector>
 
 namespace pdc {
 
@@ -35,14 +38,22 @@ public:
   std::size_t position() const { return position_; }
 
 private:
-  bool readVarint(std::span<const std::byte>& from, std::uint64_t& value);
-
   std::span<const std::byte> rest_;
   std::size_t position_;
   std::string problem_;
 };
 
+/// The number in a varint.
+std::uint64_t numberOf(const WireField& field);
+/// The numbers of a field of integers: one, or as many as a packed field has. Nothing where it is neither.
+std::optional<std::vector<std::uint64_t>> numbersOf(const WireField& field);
+/// The bytes of a field as text.
+std::string_view textOf(const WireField& field);
+
 /// Appends a tag and length to `out`, as they stand before a field's payload.
 void appendLengthPrefix(std::string& out, std::uint32_t number, std::size_t length);
+/// Appends a field with a number, or with bytes.
+void appendNumber(std::string& out, std::uint32_t number, std::int64_t value);
+void appendText(std::string& out, std::uint32_t number, std::string_view bytes);
 
 } // namespace pdc

@@ -2,6 +2,7 @@
 #include "pdc/Plan/Cluster.h"
 
 #include "pdc/Plan/PlanJson.h"
+#include "pdcrt/Part.h"
 
 #include <algorithm>
 
@@ -91,11 +92,17 @@ static ordered_json deviceToJson(const DeviceKind& device) {
 
 ordered_json pdc::clusterToJson(const Cluster& cluster) {
   ordered_json levels = ordered_json::array();
-  for (const ClusterLevel& level : cluster.levels)
+  for (const ClusterLevel& level : cluster.levels) {
     levels.push_back({{"name", level.name},
                       {"count", level.count},
                       {"bandwidth_bytes_per_s", level.bandwidthBytesPerS},
                       {"latency_s", level.latencyS}});
+    for (const auto& [key, links] : {std::pair("team_sums", &level.teamSums), {"team_exchanges", &level.teamExchanges}})
+      for (const TeamLink& link : *links)
+        levels.back()[key].push_back({{"members", link.members},
+                                      {"latency_s", link.latencyS},
+                                      {"bandwidth_bytes_per_s", link.bandwidthBytesPerS}});
+  }
   ordered_json json = {{"levels", std::move(levels)}};
   if (cluster.devices.empty()) json["device"] = deviceToJson(cluster.device);
   for (const DeviceGroup& group : cluster.devices) {
@@ -134,8 +141,29 @@ static DeviceKind readDevice(const JsonNode& node) {
   return device;
 }
 
+/// "team_sums" and "team_exchanges": a record for each number of members.
+static std::vector<TeamLink> readTeamLinks(const JsonNode& level, const char* key) {
+  std::vector<TeamLink> links;
+  const std::optional<JsonNode> list = level.find(key);
+  if (!list) return links;
+  for (const JsonNode& element : list->elements()) {
+    element.allow({"members", "latency_s", "bandwidth_bytes_per_s"});
+    TeamLink& link = links.emplace_back();
+    link.members = element["members"].integer(2, pdcrt::mostMembers);
+    link.latencyS = element["latency_s"].nonNegative();
+    link.bandwidthBytesPerS = element["bandwidth_bytes_per_s"].nonNegative();
+    if (link.bandwidthBytesPerS == 0)
+      element["bandwidth_bytes_per_s"].error().help("measure it: pdc-run --doctor, or leave the record out")
+          << "expected a bandwidth above 0, got 0";
+    if (links.size() > 1 && links[links.size() - 2].members >= link.members)
+      element["members"].error().help("give one record for each number of members, the smallest first")
+          << "a team of " << link.members << " comes behind one of " << links[links.size() - 2].members;
+  }
+  return links;
+}
+
 static ClusterLevel readLevel(const JsonNode& json, std::int64_t mostComponents) {
-  json.allow({"name", "count", "bandwidth_bytes_per_s", "latency_s"});
+  json.allow({"name", "count", "bandwidth_bytes_per_s", "latency_s", "team_sums", "team_exchanges"});
   ClusterLevel level;
   level.name = optionalText(json, "name");
   level.count = json["count"].integer(1, mostComponents);
@@ -144,6 +172,8 @@ static ClusterLevel readLevel(const JsonNode& json, std::int64_t mostComponents)
     json.error().help("give the bandwidth of one component's link, in bytes per second")
         << "expected a bandwidth above 0 between " << level.count << " components, got 0";
   level.latencyS = optionalNumber(json, "latency_s");
+  level.teamSums = readTeamLinks(json, "team_sums");
+  level.teamExchanges = readTeamLinks(json, "team_exchanges");
   return level;
 }
 

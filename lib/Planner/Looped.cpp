@@ -92,9 +92,14 @@ private:
   }
 
   std::vector<Shape> shapes() const {
-    if (!options_.stageReplicas.empty())
-      return {{static_cast<int>(options_.stageReplicas.size()) / chunks_, options_.stageReplicas[0]}};
     auto devices = static_cast<int>(std::min<std::int64_t>(cluster_.deviceCount(), 1 << 12));
+    if (!options_.stageReplicas.empty()) {
+      const int ranks = static_cast<int>(options_.stageReplicas.size()) / chunks_, given = options_.stageReplicas[0];
+      if (given > 0) return {{ranks, given}};
+      std::vector<Shape> copied = {{ranks, 1}};
+      for (int copies = 2; !options_.straight && copies <= devices / ranks; ++copies) copied.push_back({ranks, copies});
+      return copied;
+    }
     std::vector<Shape> shapes = {{devices, 1}};
     // One rank alone, with copies, is of use where the copies may divide the weights of stage after stage.
     const int least = options_.schedule->sweeps(0, chunks_) > 0 ? 1 : 2;

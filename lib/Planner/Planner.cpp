@@ -41,8 +41,8 @@ static Status checkOptions(const CostGraph& graph, const Cluster& cluster, const
                << options.shardDegree;
   std::int64_t replicas = 0;
   for (int r : options.stageReplicas) {
-    if (r < 1) return diags.error({}).exit(ExitCode::usage) << "expected at least one replica per stage, got " << r;
-    replicas += r;
+    if (r < 0) return diags.error({}).exit(ExitCode::usage) << "expected at least one replica per stage, got " << r;
+    replicas += std::max(r, 1);
   }
   replicas /= options.schedule->stagesPerRank;
   if (replicas > cluster.deviceCount())

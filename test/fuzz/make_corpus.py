@@ -92,7 +92,26 @@ def fields():
     return made
 
 
+def annotated():
+    """Annotations for devices, which the messages of this package may not know: field by field."""
+    def field(number, value):
+        if isinstance(value, int):
+            return bytes([number << 3, value & 0x7f])
+        return bytes([number << 3 & 0x7f | 2 | (0x80 if number > 15 else 0)] + ([number >> 4] if number > 15 else []) + [len(value)]) + value
+
+    made = mlp()
+    shards = field(1, 3) + field(2, field(1, 1) + field(3, 1)) + field(2, field(1, 4) + field(3, 2))
+    spec = field(1, b"w") + field(2, 5) + field(2, 1) + field(3, field(1, 5) + field(2, 0) + field(2, 2)) + field(4, shards)
+    for node in made.graph.node:
+        more = field(1, b"three") + field(3, 1) + (field(2, spec) if "w" in node.input else b"")
+        node.ParseFromString(node.SerializeToString() + field(10, more))
+    made.metadata_props.add(key="pdc.split", value="tp:2")
+    return made.SerializeToString() + field(26, field(1, b"three") + field(2, 3) + field(3, b"a") + field(3, b"b") + field(3, b"c"))
+
+
 def onnx_seeds(folder):
+    put("annotations", "sharded", annotated())
+    put("annotations", "none", mlp().SerializeToString())
     for name, made in {"mlp": mlp(), "convolutions": convolutions(), "loop": control_flow(), "function": function(),
                        "fields": fields()}.items():
         put("onnx", name, made.SerializeToString())

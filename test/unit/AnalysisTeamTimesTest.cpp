@@ -99,6 +99,27 @@ TEST(TeamTimes, WhatIsSentWhileItIsMadeHidesTheSum) {
   EXPECT_NEAR(slowInParts, 0.16 - 0.75 * madeMs, 1e-12);
 }
 
+TEST(TeamTimes, OfATeamOfThatSizeTakeTheLinksPlace) {
+  const auto model = teamOf("");
+  ClusterLevel link = {.bandwidthBytesPerS = 1e6, .latencyS = 1e-3};
+  link.teamSums = {{2, 50e-3, 1e3}, {3, 5e-3, 2e6}, {4, 50e-3, 1e3}};
+  // The sum: 5 ms, and 3,200 bytes at 2 MB/s. The gather by the link: 1 ms, and 1,600 bytes at 1 MB/s.
+  EXPECT_DOUBLE_EQ(addedTo(*model, link).forwardTeamMs, 5 + 1.6 + 1 + 1.6);
+  link.teamExchanges = {{3, 7e-3, 4e6}};
+  EXPECT_DOUBLE_EQ(addedTo(*model, link).forwardTeamMs, 5 + 1.6 + 7 + 0.4);
+}
+
+TEST(TeamTimes, OfATeamHoldTheTimeOfTheCore) {
+  const auto model = teamOf("");
+  ClusterLevel link = {.bandwidthBytesPerS = 1e15, .latencyS = 0};
+  link.teamSums = link.teamExchanges = {{3, 0, 1e6}};
+  // 4,800 bytes take 4.8 ms, and twice 0.1 µs each of a core meanwhile.
+  EXPECT_NEAR(addedTo(*model, link, 1, /*coreSPerByte=*/1e-7).forwardTeamMs, 4.8, 1e-12);
+  // Behind what hides the sum there is the core's time of it. The gather waits.
+  const auto hidden = teamOf(tanhOf80000Bytes);
+  EXPECT_NEAR(addedTo(*hidden, link, /*scale=*/1000, /*coreSPerByte=*/1e-7).forwardTeamMs, 2 * 3200e-4 + 1.6, 1e-9);
+}
+
 TEST(TeamTimes, BytesMayTakeTheCore) {
   const auto model = teamOf(tanhOf80000Bytes);
   const ClusterLevel link = {.bandwidthBytesPerS = 1e15, .latencyS = 0};
@@ -108,7 +129,8 @@ TEST(TeamTimes, BytesMayTakeTheCore) {
 } // namespace
 
 TEST(TeamTimes, TermsOfGradientsAreSummedBeforeTheUpdate) {
-  const auto updateMs = [](const std::string& team, bool inParts = false) {
+  ClusterLevel link = {.bandwidthBytesPerS = 1e6, .latencyS = 0};
+  const auto updateMs = [&](const std::string& team, bool inParts = false) {
     Model model("module @m {\n  param %w : f32[" + std::string(inParts ? "4000" : "1000") +
                 "]\n  graph @main(%x: f32[1000]) " + team + " {\n" +
                 (inParts ? "    part %w = axis 0 blocks 1\n" : "") + R"(    %y = mul %x, %w : f32[1000]
@@ -118,9 +140,11 @@ TEST(TeamTimes, TermsOfGradientsAreSummedBeforeTheUpdate) {
   }
 })");
     for (const auto& operation : model.main().operations()) operation->group = 0;
-    return addedTo(model, {.bandwidthBytesPerS = 1e6, .latencyS = 0}).updateMs;
+    return addedTo(model, link).updateMs;
   };
   EXPECT_EQ(updateMs("team 4"), 0);
   EXPECT_NEAR(updateMs("team 4 sums"), 2 * 0.75 * 4, 1e-12); // 4,000 bytes
   EXPECT_EQ(updateMs("team 4 sums", /*inParts=*/true), 0);   // a member has all of its gradient
+  link.teamSums = {{4, 1, 3e6}};
+  EXPECT_NEAR(updateMs("team 4 sums"), 2 * 0.75 * 4 / 3, 1e-12);
 }

@@ -268,6 +268,50 @@ TEST(ClusterJson, TellsMistakes) {
             "f.json:/levels/0/count: expected an integer from 1 to 1048576, got 1048577");
 }
 
+TEST(ClusterJson, HasWhatTeamsTake) {
+  Diagnostics diags(nullptr);
+  Expected<Cluster> cluster = clusterFromJson(R"({"levels": [{"name": "server", "count": 4,
+      "bandwidth_bytes_per_s": 10e9, "team_sums": [{"members": 2, "latency_s": 3e-5, "bandwidth_bytes_per_s": 5e9},
+      {"members": 4, "latency_s": 6e-5, "bandwidth_bytes_per_s": 3e9}]}], "device": {"name": "cpu"}})",
+                                              "c.json", diags);
+  ASSERT_TRUE(cluster);
+  ASSERT_EQ(cluster->levels[0].teamSums.size(), 2u);
+  EXPECT_EQ(cluster->levels[0].teamSums[1].members, 4);
+  EXPECT_EQ(cluster->levels[0].teamSums[1].latencyS, 6e-5);
+  EXPECT_EQ(cluster->levels[0].teamSums[1].bandwidthBytesPerS, 3e9);
+  EXPECT_TRUE(cluster->levels[0].teamExchanges.empty());
+  cluster->levels[0].teamExchanges = {{2, 1e-5, 7e9}};
+  Expected<Cluster> back = clusterFromJson(toJson(*cluster), "c.json", diags);
+  ASSERT_TRUE(back);
+  EXPECT_EQ(toJson(*back), toJson(*cluster));
+  EXPECT_EQ(back->levels[0].teamExchanges[0].bandwidthBytesPerS, 7e9);
+}
+
+TEST(ClusterJson, TellsMistakesInWhatTeamsTake) {
+  const auto error = [](const std::string& records, const char* key = "team_sums") {
+    return errorOf(clusterFromJson, R"({"levels": [{"count": 2, "bandwidth_bytes_per_s": 1, ")" + std::string(key) +
+                                        "\": [" + records + R"(]}], "device": {"name": "cpu"}})");
+  };
+  const auto record = [](const std::string& members, const std::string& latency, const std::string& bandwidth) {
+    return "{\"members\": " + members + ", \"latency_s\": " + latency + ", \"bandwidth_bytes_per_s\": " + bandwidth +
+           "}";
+  };
+  EXPECT_EQ(error(record("1", "0", "1")),
+            "f.json:/levels/0/team_sums/0/members: expected an integer from 2 to 65536, got 1");
+  EXPECT_EQ(error(record("2", "-1", "1")),
+            "f.json:/levels/0/team_sums/0/latency_s: expected a number that is not negative, got -1");
+  EXPECT_EQ(error(record("2", "0", "-1"), "team_exchanges"),
+            "f.json:/levels/0/team_exchanges/0/bandwidth_bytes_per_s: expected a number that is not negative, got -1");
+  EXPECT_EQ(error(record("2", "0", "0")),
+            "f.json:/levels/0/team_sums/0/bandwidth_bytes_per_s: expected a bandwidth above 0, got 0");
+  EXPECT_EQ(error(record("4", "0", "1") + ", " + record("2", "0", "1")),
+            "f.json:/levels/0/team_sums/1/members: a team of 2 comes behind one of 4");
+  EXPECT_EQ(error(R"({"members": 2, "latency_s": 0})"),
+            "f.json:/levels/0/team_sums/0: 'bandwidth_bytes_per_s' is missing");
+  EXPECT_EQ(error(R"({"members": 2, "latency_s": 0, "bandwidth_bytes_per_s": 1, "latency_ms": 1})"),
+            "f.json:/levels/0/team_sums/0/latency_ms: unknown key 'latency_ms'");
+}
+
 TEST(Cluster, KnowsUsualDevices) {
   Diagnostics diags(nullptr);
   for (const char* name : {"cpu", "V100-16GB", "A100-80GB", "H100", "H200"}) {

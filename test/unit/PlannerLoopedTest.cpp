@@ -194,6 +194,21 @@ TEST(LoopedPlan, HasCopiesWhereReplicasAreGiven) {
   EXPECT_EQ(verifyPlan(equalNodes(8), *plan, options), "");
 }
 
+TEST(LoopedPlan, ChoosesCopiesOfAGivenNumberOfStages) {
+  Diagnostics diags(nullptr);
+  PlannerOptions options = optionsFor("interleaved:2", 8);
+  options.stageReplicas = {0, 0, 0, 0};
+  Expected<Plan> plan = planPipeline(equalNodes(8), clusterOf(4), options, diags);
+  ASSERT_TRUE(plan);
+  ASSERT_EQ(plan->stages.size(), 4u);
+  EXPECT_EQ(plan->stages[0].replicas, 2);
+  options.straight = true;
+  plan = planPipeline(equalNodes(8), clusterOf(4), options, diags);
+  ASSERT_TRUE(plan);
+  ASSERT_EQ(plan->stages.size(), 4u);
+  EXPECT_EQ(plan->stages[0].replicas, 1);
+}
+
 TEST(LoopedPlan, FitsIntoMemoryOrSaysHowMuchWouldDo) {
   CostGraph graph = equalNodes(8);
   Cluster cluster = clusterOf(2);

@@ -106,7 +106,7 @@ public:
                                    : RecomputePolicy::all;
     options.optimizerStatePerParameterByte = static_cast<double>(between(0, 2));
     if (oneIn(3)) options.shard = ShardPolicy::optimizer;
-    if (oneIn(8)) options.stageReplicas = {static_cast<int>(between(1, 2)), static_cast<int>(between(1, 2))};
+    if (oneIn(8)) options.stageReplicas = {static_cast<int>(between(0, 2)), static_cast<int>(between(0, 2))};
     return options;
   }
 
@@ -169,7 +169,8 @@ private:
       for (int count : stage.ofClass) replicas += count;
       const PlannerOptions& options = instance_.options;
       if (replicas == 0 || (options.straight && replicas > 1)) return;
-      if (!options.stageReplicas.empty() && options.stageReplicas[partition_.stages.size() - 1] != replicas) return;
+      const int given = options.stageReplicas.empty() ? 0 : options.stageReplicas[partition_.stages.size() - 1];
+      if (given > 0 && given != replicas) return;
       stage.replicas = replicas;
       std::vector<int> ofClass = stage.ofClass;
       if (left_.size() == 1) stage.ofClass.clear();

@@ -215,6 +215,32 @@ TEST(Planner, CutsForGivenReplicas) {
   EXPECT_NEAR(plan->timeMs, 2, 1e-6);
 }
 
+TEST(Planner, ChoosesReplicasOfAGivenNumberOfStages) {
+  Diagnostics diags(nullptr);
+  PlannerOptions options;
+  options.stageReplicas = {0, 0};
+  CostGraph graph = chain({2, 2, 1, 1}, 8);
+  graph.nodes[0].colour = graph.nodes[1].colour = 0;
+  graph.nodes[2].colour = graph.nodes[3].colour = 1;
+  Expected<Plan> plan = planPipeline(graph, fastCluster(6), options, diags);
+  ASSERT_TRUE(plan);
+  ASSERT_EQ(plan->stages.size(), 2u);
+  EXPECT_EQ(plan->stages[0].replicas, 4);
+  EXPECT_EQ(plan->stages[1].replicas, 2);
+  EXPECT_NEAR(plan->timeMs, 1, 1e-6);
+  EXPECT_EQ(plan->gap(), 0);
+
+  options.stageReplicas = {0, 1};
+  plan = planPipeline(graph, fastCluster(6), options, diags);
+  ASSERT_TRUE(plan);
+  EXPECT_EQ(plan->stages[0].replicas, 2); // more are no faster
+  EXPECT_EQ(plan->stages[1].replicas, 1);
+
+  options.stageReplicas = {0, 0, 0};
+  EXPECT_FALSE(planPipeline(graph, fastCluster(6), options, diags)); // three stages would tear a colour apart
+  EXPECT_EQ(diags.exitCode(), ExitCode::noPlan);
+}
+
 TEST(Planner, GivenWarmupSaysHowManyStagesThereAre) {
   Diagnostics diags(nullptr);
   PlannerOptions options;

@@ -82,7 +82,10 @@ void PlanFlags::addMachinesTo(CLI::App& app, CompileOptions& options) {
          "auto measures on the CPU, once for a model, and estimates for CUDA. A file is what pdc-profile writes.")
       ->type_name("auto|measure|analytic|FILE")
       ->capture_default_str();
-  app.add_option("--plan", options.planFile, "use this plan.json instead of solving")->type_name("FILE");
+  app.add_option("--plan", options.planFile,
+                 "use this plan.json instead of solving\nmodel: take the stages and the split of ONNX's annotations in "
+                 "the model, those of one configuration of devices if there are several. docs/Annotations.md says how.")
+      ->type_name("FILE|model[:CONFIGURATION]");
 }
 
 void PlanFlags::addScheduleTo(CLI::App& app, CompileOptions& options) {
@@ -125,7 +128,8 @@ void PlanFlags::addScheduleTo(CLI::App& app, CompileOptions& options) {
 
 void PlanFlags::addReplicasTo(CLI::App& app, CompileOptions& options) {
   app.add_flag("--straight", options.planner.straight, "no replicated stages");
-  app.add_option("--replicas", options.planner.stageReplicas, "exactly these replicas of each stage: 2,1")
+  app.add_option("--replicas", options.planner.stageReplicas,
+                 "exactly these replicas of each stage: 2,1\n0: as many as the planner chooses.")
       ->delimiter(',')
       ->type_name("N,N,...");
   sync_ = nameOf(options.planner.sync);
@@ -179,6 +183,11 @@ void PlanFlags::applySplit(const CLI::App& app, CompileOptions& options) const {
 
 Status PlanFlags::apply(const CLI::App& app, CompileOptions& options, Diagnostics& diags) const {
   options.lateUpdates = updates_ == "late";
+  if (const std::string plan = options.planFile; plan == "model" || plan.starts_with("model:")) {
+    options.planFromModel = true;
+    options.planConfiguration = plan.substr(std::min(plan.size(), std::string("model:").size()));
+    options.planFile.clear();
+  }
   options.planner.weights = *policyNamed(weightPolicies, weights_); // CLI11 has checked the names
   options.planner.recompute = *policyNamed(recomputePolicies, recompute_);
   options.planner.sync = *policyNamed(syncPolicies, sync_);
@@ -191,10 +200,12 @@ Status PlanFlags::apply(const CLI::App& app, CompileOptions& options, Diagnostic
   const auto& replicas = options.planner.stageReplicas;
   if (!applySchedule(app, options, diags)) return failure;
   if (!isCounted && !replicas.empty())
-    options.devices = std::accumulate(replicas.begin(), replicas.end(), 0) / options.planner.schedule->stagesPerRank *
-                      options.split.members;
+    options.devices = std::accumulate(replicas.begin(), replicas.end(), 0,
+                                      [](int sum, int stage) { return sum + std::max(stage, 1); }) /
+                      options.planner.schedule->stagesPerRank * options.split.members;
   if (!isCounted && replicas.empty()) options.devices = options.split.members;
-  if (!options.scheduleFile.empty() && !isCounted) options.devices = 0; // as many as the file has ranks
+  // As many as the file has ranks, or the model's configuration has devices.
+  if (!isCounted && (!options.scheduleFile.empty() || options.planFromModel)) options.devices = 0;
   if (!parseShard(shard_, options.planner, diags)) return failure;
   if (!parseBucket(bucket_, options.planner, diags)) return failure;
   return parseWarmup(warmup_, options.planner, diags);

@@ -43,10 +43,13 @@ void addOutputFlags(CLI::App& app, CompileOptions& options, std::string& diagnos
                "The programs look at every result, which takes time, and end with 76 and the name of its ONNX node.")
       ->group("Programs");
   app.option_defaults()->group("Output");
-  app.add_option("-o,--output", options.output, "folder to write")->type_name("DIR");
-  app.add_option("--emit", options.emit, "stop there and print it")
-      ->check(CLI::IsMember({"ir", "training-ir", "split-ir", "plan", "schedule", "csv", "source"}))
-      ->type_name("ir|training-ir|split-ir|plan|schedule|csv|source")
+  app.add_option("-o,--output", options.output, "folder to write, or file of --emit=annotated-onnx")
+      ->type_name("DIR|FILE");
+  app.add_option("--emit", options.emit,
+                 "stop there and print it\nannotated-onnx: write a copy of the model with the plan in it, as ONNX's "
+                 "annotations for several devices, to the file of -o. docs/Annotations.md describes it.")
+      ->check(CLI::IsMember({"ir", "training-ir", "split-ir", "plan", "schedule", "csv", "annotated-onnx", "source"}))
+      ->type_name("ir|training-ir|split-ir|plan|schedule|csv|annotated-onnx|source")
       ->excludes("--explain");
   app.add_option("--diagnostics", diagnostics, "form of messages")
       ->check(CLI::IsMember({"text", "json"}))
@@ -97,7 +100,10 @@ int main(int argc, char** argv) {
   options.command = commandText(words);
   Diagnostics diags(&std::cerr, diagnostics == "json" ? Diagnostics::Format::json : Diagnostics::Format::text);
   const bool writes = (options.emit.empty() && !options.explain) || options.emit == "source";
-  if (plan.apply(app, options, diags) && writes && options.output.empty())
+  if (options.emit == "annotated-onnx" && options.output.empty())
+    (void)(diags.error({}).exit(ExitCode::usage).help("add -o FILE.onnx")
+           << "there is no file for the annotated model");
+  else if (plan.apply(app, options, diags) && writes && options.output.empty())
     (void)(diags.error({}).exit(ExitCode::usage).help("add -o DIR") << "there is no output folder");
   else if (exitCodeOf(diags) == 0 && model.apply(options, diags))
     (void)compile(options, std::cout, diags);

@@ -4,9 +4,11 @@
 // A collective takes steps · latency + bytes / bandwidth on the link between members, bytes being what a member sends
 // (runtime/src/collectives/TeamWork.h): of n bytes over t members an all-reduce 2 (t-1)/t · n in two steps (between two
 // members in one), an all-gather or reduce-scatter (t-1)/t · n, an all-to-all (t-1)/t² · n. What a member computes
-// between a start and its finish hides as much of it. Besides, a byte that is sent or received may take time of the
-// core that computes (DeviceKind::coreSPerByte). Collectives that are under way together are counted as if each had the
-// link.
+// between a start and its finish hides as much of it. Where the cluster file has measured times of a team of as many
+// members (ClusterLevel::teamSums, teamExchanges), these take the place of latency and bandwidth of the link; they hold
+// the time of the core already, of which at least that is left where all is hidden. Besides, a byte that is sent or
+// received may take time of the core that computes (DeviceKind::coreSPerByte). Collectives that are under way together
+// are counted as if each had the link.
 #pragma once
 
 #include "pdc/Analysis/Profile.h"

@@ -26,7 +26,7 @@ struct CapacityOptions {
 /// What the flags of pdc say (docs and `pdc --help` explain them).
 struct CompileOptions {
   std::string model;   ///< the ONNX file
-  std::string output;  ///< the folder to write; may be empty where `emit` stops earlier
+  std::string output;  ///< the folder to write, or the annotated model; may be empty where `emit` stops earlier
   std::string version; ///< of pdc
   std::string command; ///< as typed, for the generated programs' front matter
   Target target = Target::cpu;
@@ -46,24 +46,26 @@ struct CompileOptions {
   pdcrt::Training training; ///< optimizer; batch and loss are filled in
   std::string metric;       ///< accuracy, top5, perplexity, mse, none; empty: what suits the loss
 
-  std::int64_t devices = 1;           ///< 0: as many as the schedule file has ranks
-  std::string clusterFile;            ///< instead of `devices`
-  bool skipsPadding = true;           ///< rows of padded positions are not computed (skip-padding)
-  bool lateUpdates = true;            ///< no parameter is updated before all gradients of its stage are there
-  TeamSplit split;                    ///< of every stage: so many devices compute each replica of it together
-  std::vector<TeamSplit> stageSplits; ///< instead: of each stage of `planFile`
+  std::int64_t devices = 1; ///< 0: as many as the schedule file has ranks, or the model's configuration devices
+  std::string clusterFile;  ///< instead of `devices`
+  bool skipsPadding = true; ///< rows of padded positions are not computed (skip-padding)
+  bool lateUpdates = true;  ///< no parameter is updated before all gradients of its stage are there
+  TeamSplit split;          ///< of every stage: so many devices compute each replica of it together
+  std::vector<TeamSplit> stageSplits; ///< instead: of each stage, of `planFile` or not
   bool choosesSplit = false;          ///< instead: the split with the fastest plan, or those of `planFile`
   std::vector<int> splitDegrees;      ///< members of the teams to choose among; empty: those that divide the devices
   std::string expertLoads;            ///< metrics of a run, by whose loads a split by experts places them
   int threadsPerStage = 1; ///< OpenMP threads of a rank's kernels; 0: as many as there are cores for each rank
   PlannerOptions planner;
-  std::string scheduleFile;     ///< the schedule, instead of one that the planner's options name
-  std::string planFile;         ///< use this plan
-  std::string profile = "auto"; ///< auto, measure, analytic, or a file
-  std::int64_t busyCores = 1;   ///< of this machine, that compute while measureProfile measures
+  std::string scheduleFile;      ///< the schedule, instead of one that the planner's options name
+  std::string planFile;          ///< use this plan
+  bool planFromModel = false;    ///< take stages and splits from the annotations of the model
+  std::string planConfiguration; ///< those of this configuration of devices; empty: of the only one
+  std::string profile = "auto";  ///< auto, measure, analytic, or a file
+  std::int64_t busyCores = 1;    ///< of this machine, that compute while measureProfile measures
 
   bool explain = false;  ///< print why this plan, and stop there if there is no output folder
-  std::string emit;      ///< ir, training-ir, split-ir, plan, schedule, csv, source (default)
+  std::string emit;      ///< ir, training-ir, split-ir, plan, schedule, csv, annotated-onnx, source (default)
   bool debugNan = false; ///< the programs look at every result
   bool timePasses = false;
   bool verbose = false; ///< remarks on fusion and layouts

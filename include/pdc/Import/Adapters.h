@@ -17,12 +17,16 @@
 
 namespace pdc {
 
+struct Module;
+
 /// What a training with adapters trains: adapters.json in a generated folder, and the metadata "adapters" of the
 /// weights that its runs write.
 struct AdapterRecord {
   std::vector<Adapter> adapters;
   std::vector<std::string> trained; ///< parameters of the model that are trained in full
 };
+/// That of a module with adapters.
+AdapterRecord recordOf(const Module& module);
 inline constexpr const char* adaptersFile = "adapters.json";
 
 std::string toJson(const AdapterRecord& record);

@@ -11,6 +11,12 @@ namespace pdc {
 
 class Diagnostics;
 
+/// What collectives of a team took over a link: latencyS, and the bytes that a member sends over the bandwidth.
+struct TeamLink {
+  std::int64_t members = 2;
+  double latencyS = 0, bandwidthBytesPerS = 0;
+};
+
 /// `count` components of the level inside share links of this bandwidth (one component's link to the level, per
 /// direction) and one-way latency.
 struct ClusterLevel {
@@ -18,6 +24,9 @@ struct ClusterLevel {
   std::int64_t count = 1;
   double bandwidthBytesPerS = 0;
   double latencyS = 0;
+  /// Measured for teams of neighbouring components: all-reduces, and exchanges of parts (all-to-alls). One for each
+  /// number of members, ascending; other numbers take what follows from the link.
+  std::vector<TeamLink> teamSums = {}, teamExchanges = {};
 };
 
 struct DeviceKind {

@@ -37,10 +37,15 @@ struct PlannerOptions {
   std::int64_t bucketBytes = defaultBucketBytes; ///< of gradients that are reduced together
   EdgeCodecChoice edgeCodec = {};                ///< of the tensors that can be encoded (CostTensor::codec)
   double timeLimitS = 0;                         ///< if positive: return the best plan found by then, with its gap
-  /// If not empty: exactly these replica counts, one per stage; the planner only chooses where to cut.
+  /// If not empty: exactly so many stages, with these replicas; 0: as many as suit. Else the planner only chooses where
+  /// to cut.
   std::vector<int> stageReplicas;
   std::vector<TeamSplit> stageSplits; ///< if not empty: exactly these, one per stage, all of splits of the graph
 
+  /// Whether the replicas of a stage are the planner's choice.
+  bool choosesReplicas() const {
+    return std::all_of(stageReplicas.begin(), stageReplicas.end(), [](int r) { return r == 0; });
+  }
   /// Whether so many replicas of a stage divide the optimizer's state and the updates.
   bool shards(int replicas) const { return divides() && replicas > 1; }
   /// Among how many of them; not 0, and it may not divide their number: then they cannot be that many.

@@ -57,6 +57,19 @@ struct SplitClass {
 Status splitOverTeam(PassContext& context, const SplitOptions& options, std::vector<SplitClass>* classes = nullptr,
                      std::vector<PlacedLayer>* placed = nullptr);
 
+/// A parameter, or the result of an operation, that members have parts of.
+struct TeamPart {
+  Form form;       ///< a split
+  Type whole = {}; ///< of what is divided
+};
+
+/// What splitOverTeam would divide of @main, by name: parameters, and values as they are made, or where terms of a sum
+/// are scattered. Nothing is changed. Orders of experts are left out.
+struct TeamParts {
+  std::map<std::string, TeamPart> parameters, values;
+};
+Expected<TeamParts> partsOverTeam(PassContext& context, const SplitOptions& options);
+
 /// What the names of the graphs of members end with: ".tp2".
 std::string suffixOf(const SplitOptions& options);
 

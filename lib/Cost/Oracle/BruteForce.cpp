@@ -164,7 +164,8 @@ private:
     if (leaves.empty() || (options_.straight && leaves.size() > 1)) return;
     if (!options_.stageReplicas.empty() &&
         (plan_.stages.size() >= options_.stageReplicas.size() ||
-         static_cast<int>(leaves.size()) != options_.stageReplicas[plan_.stages.size()]))
+         (options_.stageReplicas[plan_.stages.size()] > 0 &&
+          static_cast<int>(leaves.size()) != options_.stageReplicas[plan_.stages.size()])))
       return;
     for (bool recompute : {false, true}) {
       if ((recompute && options_.recompute == RecomputePolicy::none) ||

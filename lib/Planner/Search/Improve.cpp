@@ -20,11 +20,12 @@ public:
         devices_(static_cast<int>(machine.components(0))) {}
 
   void run() {
-    if (!options_.stageReplicas.empty()) return;
+    if (!options_.choosesReplicas()) return;
+    const bool isFree = options_.stageReplicas.empty();
     for (bool improved = true; improved && !incumbent_.isExhausted();) {
       current_ = incumbent_.chainIn(states_);
       if (current_.empty()) return;
-      improved = moveReplicas() || moveCuts() || join() || split() || divide();
+      improved = moveReplicas() || moveCuts() || (isFree && (join() || split())) || divide();
     }
   }
 

@@ -75,11 +75,11 @@ void Relaxation::labelState(int stages, int j, int split, double limitMs) {
         loads_.count() == 1 ? states_.computeMs(j) - states_.computeMs(i) : states_.leastMs(j) - states_.leastMs(i);
     if (workMs / speed > limitMs * (most + 1)) continue;
     int replicas = 0;
-    if (options_.stageReplicas.empty())
+    const int given = options_.stageReplicas.empty() ? 0 : options_.stageReplicas[stages];
+    if (given == 0)
       replicas = loads.fewestReplicas(stage(j, k, split), limitMs, most);
-    else if (options_.stageReplicas[stages] <= most &&
-             loads.bound(stage(j, k, split), options_.stageReplicas[stages]) <= limitMs)
-      replicas = options_.stageReplicas[stages];
+    else if (given <= most && loads.bound(stage(j, k, split), given) <= limitMs)
+      replicas = given;
     if (replicas > 0) best = {devices + replicas * team, i, replicas};
   }
 }

@@ -185,13 +185,14 @@ void Search::listSteps(const Suffix& suffix, std::size_t k, int split, std::vect
   if (!loads_.isOffered(split, stagesLeft)) return;
   int most = (devices - relaxation_.fewest(from, stagesLeft, split)) / loads_.team(split), least = 1;
   if (options_.straight) most = std::min(most, 1);
-  if (!options_.stageReplicas.empty()) {
-    least = options_.stageReplicas[stagesLeft];
+  const int given = options_.stageReplicas.empty() ? 0 : options_.stageReplicas[stagesLeft];
+  if (given > 0) {
+    least = given;
     most = std::min(most, least);
   }
   if (most < least || (placed_ && from == 0 && most < devices)) return;
   const StageLoads::Stage& stage = relaxation_.stage(suffix.state, k, split);
-  if (options_.stageReplicas.empty()) least = loads_.of(split).fewestReplicas(stage, labelledMs_, most);
+  if (given == 0) least = loads_.of(split).fewestReplicas(stage, labelledMs_, most);
   if (least == 0) return;
   if (placed_ && from == 0) least = most = devices;
   std::vector<int> ofClass;

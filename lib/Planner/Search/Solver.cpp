@@ -80,7 +80,7 @@ static void tryOneStage(const States& states, const StageLoads& loads, const Pla
   int least = 1, most = options.straight ? std::min(devices, 1) : devices;
   if (!options.stageReplicas.empty()) {
     if (options.stageReplicas.size() > 1) return;
-    least = most = options.stageReplicas[0];
+    if (options.stageReplicas[0] > 0) least = most = options.stageReplicas[0];
   }
   StageLoads::Stage whole = loads.stage(0, states.last());
   std::vector<std::pair<double, int>> order;

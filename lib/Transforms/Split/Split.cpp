@@ -52,6 +52,29 @@ std::string pdc::suffixOf(const SplitOptions& options) {
   return name + std::to_string(options.members);
 }
 
+Expected<TeamParts> pdc::partsOverTeam(PassContext& context, const SplitOptions& options) {
+  const Expected<Graph*> main = mainGraph(context);
+  if (!main) return failure;
+  const LoopTable loops(**main);
+  const Expected<Choice> choice = choose(**main, loops, options, context.diags);
+  if (!choice) return failure;
+  TeamParts parts;
+  for (const auto& [parameter, form] : choice->parameters)
+    if (form.isSplit()) parts.parameters[parameter->name] = {form, parameter->type};
+  for (const auto& operation : (*main)->operations()) {
+    const auto division = choice->divisions.find(operation.get());
+    for (std::size_t i = 0; i < operation->results().size(); ++i) {
+      const Value* result = operation->result(i);
+      if (!result || division == choice->divisions.end()) continue;
+      Form form = formOfResult(loops.of(*operation), i, division->second);
+      if (const auto joined = choice->joined.find(result); form.isPartial() && joined != choice->joined.end())
+        form = joined->second;
+      if (form.isSplit()) parts.values[result->name()] = {form, result->type()};
+    }
+  }
+  return parts;
+}
+
 Status pdc::splitOverTeam(PassContext& context, const SplitOptions& options, std::vector<SplitClass>* classes,
                           std::vector<PlacedLayer>* placed) {
   const Expected<Graph*> whole = mainGraph(context);

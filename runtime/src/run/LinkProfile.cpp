@@ -3,6 +3,7 @@
 // from a core is what both ranks compute less while messages go both ways.
 #include "LinkProfile.h"
 
+#include "collectives/TeamWork.h"
 #include "pdcrt/MappedFile.h"
 #include "transport/mpi/MpiTransport.h"
 
@@ -17,6 +18,13 @@ namespace {
 void compute(double seconds) {
   const double end = now() + seconds;
   for (volatile std::uint64_t work = 0; now() < end;) work = work + 1;
+}
+
+/// Waits for a transfer. False: another rank is gone, and the communicator has let go of the transfer.
+bool arrives(Communicator& communicator, const Transfer& transfer) {
+  if (communicator.wait(transfer)) return true;
+  communicator.stop();
+  return false;
 }
 
 /// One message from rank 0 to rank 1, which answers with the time of its arrival: seconds from posting to arrival, at
@@ -38,10 +46,10 @@ double oneMessage(Communicator& communicator, std::vector<std::byte>& bytes) {
   if (sends) compute(before);
   communicator.post(message); // to receive it early, as in a pipeline
   if (sends) compute(after);
-  if (!communicator.wait(message)) return -1;
+  if (!arrives(communicator, message)) return -1;
   if (!sends) arrival = message.completedAt;
   communicator.post(answer);
-  return communicator.wait(answer) ? arrival - message.postedAt : -1;
+  return arrives(communicator, answer) ? arrival - message.postedAt : -1;
 }
 
 /// The median of some rounds, the first ones left out.
@@ -109,7 +117,10 @@ public:
         }
         busy |= posted[i];
       }
-      if (communicator_.transport().aborted()) return false;
+      if (communicator_.transport().aborted()) {
+        communicator_.stop();
+        return false;
+      }
       if (busy) round();
     }
     return true;
@@ -132,7 +143,7 @@ bool agree(Communicator& communicator, std::int64_t& number) {
   message.data = reinterpret_cast<std::byte*>(&number);
   message.bytes = sizeof number;
   communicator.post(message);
-  return communicator.wait(message);
+  return arrives(communicator, message);
 }
 
 /// Seconds that a byte sent or received takes from a rank's computing: the median of some rounds, in each of which the
@@ -180,26 +191,109 @@ bool measureLink(Transport& transport, LinkTimes& times) {
   return true;
 }
 
-Status profileLink(const RunOptions& options) {
-  LinkTimes times;
-  bool measured = false, reports = true;
+bool measureTeam(Transport& transport, int members, TeamTimes& times) {
+  using Kind = Collective::Kind;
+  constexpr std::int64_t few = 1 << 10, many = 1 << 20; // elements
+  Communicator communicator(transport);
+  TeamGroup group{.processes = {}, .self = transport.rank(), .channel = 1};
+  for (int member = 0; member < members; ++member) group.processes.push_back(member);
+  std::vector<Collective> collectives(1, {.kind = Kind::allReduce, .elements = 1}); // brings the members together
+  for (const std::int64_t elements : {few, many}) {
+    collectives.push_back({.kind = Kind::allReduce, .elements = elements});
+    collectives.push_back({.kind = Kind::allToAll, .elements = elements / members});
+  }
+  TeamWork team(group, collectives, communicator, nullptr);
+  Stream q;
+  const std::vector<float> data(many, 1);
+  std::vector<float> arrived(many + members); // the parts of a sum are rounded up
+  const auto run = [&](int collective) {
+    const double begin = now();
+    team.start(collective, q, std::as_bytes(std::span(data)).data(), std::as_writable_bytes(std::span(arrived)).data());
+    team.finish(collective, q);
+    return now() - begin;
+  };
+  const auto median = [&](int collective) {
+    constexpr std::size_t warmUp = 3, rounds = 25;
+    constexpr double before = 1e-3; // members come from computing
+    std::vector<double> seconds;
+    for (std::size_t round = 0; round < warmUp + rounds; ++round) {
+      compute(before);
+      run(0);
+      const double time = run(collective);
+      if (round >= warmUp) seconds.push_back(time);
+    }
+    std::nth_element(seconds.begin(), seconds.begin() + rounds / 2, seconds.end());
+    return seconds[rounds / 2];
+  };
+  const auto timesOf = [&](int shorter, int longer) {
+    const auto bytes = [&](int collective) {
+      const Collective& c = collectives[static_cast<std::size_t>(collective)];
+      return static_cast<double>(c.sentElements(0, members)) * sizeof(float);
+    };
+    const double least = median(shorter), most = median(longer), difference = bytes(longer) - bytes(shorter);
+    const double bytesPerSecond = difference / std::max(most - least, difference / 100e9); // as in measureLink
+    return CollectiveTimes{std::max(0.0, least - bytes(shorter) / bytesPerSecond), bytesPerSecond};
+  };
+  bool measured = true;
+  try {
+    times.sum = timesOf(1, 3);
+    times.exchange = timesOf(2, 4);
+  } catch (const PeerGone&) {
+    measured = false;
+  }
+  communicator.stop(); // while what it may still have to do is there
+  return measured;
+}
+
+namespace {
+
+/// Calls `measure`, as several ranks do at once, on the transport of each of them. `reports`: this one writes the
+/// result.
+template <class Times>
+Status onRanks(const RunOptions& options, int ranks, bool (*measure)(Transport&, int, Times&), Times& times,
+               bool& reports) {
+  bool measured = false;
+  reports = true;
   if (options.threads) {
-    std::vector<std::unique_ptr<Transport>> transports = makeThreadTransports(2);
-    LinkTimes unused;
-    std::thread other([&] { measureLink(*transports[1], unused); });
-    measured = measureLink(*transports[0], times);
-    other.join();
+    std::vector<std::unique_ptr<Transport>> transports = makeThreadTransports(ranks);
+    std::vector<std::thread> others;
+    std::vector<Times> unused(static_cast<std::size_t>(ranks));
+    for (std::size_t rank = 1; rank < transports.size(); ++rank)
+      others.emplace_back([&, rank] { measure(*transports[rank], ranks, unused[rank]); });
+    measured = measure(*transports[0], ranks, times);
+    for (std::thread& other : others) other.join();
   } else {
     std::unique_ptr<Transport> transport;
-    if (Status status = openMpi(2, {}, transport); !status) return status;
+    if (Status status = openMpi(ranks, {}, transport); !status) return status;
     reports = transport->rank() == 0;
-    measured = measureLink(*transport, times);
+    measured = measure(*transport, ranks, times);
   }
   if (!measured) return {Exit::again, "another rank has stopped"};
-  if (!reports) return {};
-  const nlohmann::ordered_json json = {{"latency_s", times.latency},
-                                       {"bandwidth_bytes_per_s", times.bytesPerSecond},
-                                       {"core_s_per_byte", times.coreTime}};
+  return {};
+}
+
+bool measurePair(Transport& transport, int, LinkTimes& times) {
+  return measureLink(transport, times);
+}
+
+} // namespace
+
+Status profileLink(const RunOptions& options) {
+  LinkTimes link;
+  TeamTimes team;
+  bool reports = true;
+  const Status status = options.linkTeam > 0 ? onRanks(options, options.linkTeam, measureTeam, team, reports)
+                                             : onRanks(options, 2, measurePair, link, reports);
+  if (!status || !reports) return status;
+  const auto textOf = [](const CollectiveTimes& times) {
+    return nlohmann::ordered_json{{"latency_s", times.latency}, {"bandwidth_bytes_per_s", times.bytesPerSecond}};
+  };
+  const nlohmann::ordered_json json =
+      options.linkTeam > 0
+          ? nlohmann::ordered_json{{"team_sum", textOf(team.sum)}, {"team_exchange", textOf(team.exchange)}}
+          : nlohmann::ordered_json{{"latency_s", link.latency},
+                                   {"bandwidth_bytes_per_s", link.bytesPerSecond},
+                                   {"core_s_per_byte", link.coreTime}};
   return writeAtomically(options.linkFile, json.dump() + "\n");
 }
 

@@ -2,6 +2,7 @@
 #include "Options.h"
 
 #include "data/Data.h"
+#include "pdcrt/Part.h"
 #include "pdcrt/RunFlags.h"
 
 #include <CLI/CLI.hpp>
@@ -74,6 +75,10 @@ void addProgramFlags(CLI::App& app, RunOptions& options, Typed& typed) {
       ->type_name("F.json");
   app.add_option("--link", options.linkFile, "time messages between two ranks of this machine instead of training")
       ->type_name("F.json");
+  app.add_option("--team", options.linkTeam, "with --link: time collectives of a team of N ranks")
+      ->check(CLI::Range(2, static_cast<int>(mostMembers)))
+      ->type_name("N")
+      ->needs("--link");
   app.add_option("--dir", options.directory, "where plan.json is")->type_name("DIR");
   app.add_flag("--threads", options.threads, "run all ranks as threads of this process, without MPI");
   app.add_option("--transport", options.transport,

@@ -30,6 +30,7 @@ struct RunOptions {
   bool resume = false;
   std::int64_t traceEvents = std::int64_t{1} << 18; ///< of each rank, at most; the first ones
   std::int64_t logEvery = 0;                        ///< steps; 0: twenty lines in a run
+  int linkTeam = 0; ///< of linkFile: collectives of a team of so many ranks instead; 0: messages between two
   bool threads = false;
   std::string transport; ///< of blocks of GPUs: "nccl", "host"; empty: what there is
   int kernelThreads = 0; ///< OpenMP threads of a rank; 0: those that its program was planned with

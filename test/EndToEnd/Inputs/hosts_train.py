@@ -44,7 +44,7 @@ with Hosts(2) as hosts:
     one.write_text("".join(f"{hosts.address(host)} slots=1\n" for host in range(2)))
 
     said = run(tools / "pdc-run", work / "program", "--doctor", "--hostfile", two, "--cluster", work / "cluster.json", **on_first)
-    print("\n".join(said.splitlines()[-3:]))
+    print("\n".join(said.splitlines()[-4:]))
     compile_to("planned", "--cluster", work / "cluster.json")
     levels = json.loads((work / "planned/plan.json").read_text())["cluster"]["levels"]
     print("planned for levels", ", ".join(level["name"] for level in levels))

@@ -5,6 +5,7 @@
 #include "pdc/IR/Text.h"
 #include "pdc/IR/Verifier.h"
 #include "pdc/Import/Adapters.h"
+#include "pdc/Import/DeviceAnnotations.h"
 #include "pdc/Import/OnnxImport.h"
 #include "pdc/Import/OnnxTensor.h"
 #include "pdc/Ops/AllOps.h"
@@ -37,6 +38,21 @@ void model(const std::string& bytes) {
   const auto module = importOnnx(path, {.batch = 2}, registry(), diags);
   if (static_cast<bool>(module) == diags.hasErrors()) fuzz::fail("success and errors disagree");
   if (diags.exitCode() == ExitCode::internal) fuzz::fail(toString(diags.all().front()).c_str());
+}
+
+void annotations(const std::string& bytes) {
+  const std::string path = fuzz::fileOf(bytes);
+  Diagnostics diags(nullptr), others(nullptr);
+  const auto read = readDeviceAnnotations(path, diags);
+  if (static_cast<bool>(read) == diags.hasErrors()) fuzz::fail("success and errors disagree");
+  if (!read) return;
+  static const std::string copy = fs::temp_directory_path() / ("pdc-fuzz-" + std::to_string(::getpid()) + ".onnx");
+  if (!writeDeviceAnnotations(path, *read, copy, others)) return; // external data, which is nowhere
+  const auto again = readDeviceAnnotations(copy, diags);
+  fs::remove(copy);
+  if (!again || again->metadata != read->metadata || again->nodes != read->nodes ||
+      again->configurations != read->configurations)
+    fuzz::fail("does not read back");
 }
 
 void tensor(const std::string& bytes) {
@@ -148,7 +164,7 @@ void peftConfig(const std::string& text) {
 
 std::span<const fuzz::Reader> fuzz::onnxReaders() {
   static const Reader readers[] = {
-      {"onnx", model},      {"external-data", externalData}, {"onnx-tensor", tensor},    {"ir", ir},
-      {"profile", profile}, {"adapters", adapters},          {"peft-config", peftConfig}};
+      {"onnx", model},      {"external-data", externalData}, {"onnx-tensor", tensor},     {"ir", ir},
+      {"profile", profile}, {"adapters", adapters},          {"peft-config", peftConfig}, {"annotations", annotations}};
   return readers;
 }
