@@ -1,20 +1,16 @@
 // The story of the compiler, from the ONNX file to the folder of stage programs.
-#include "pdc/Driver/Compile.h"
+#include "Compilation.h"
 
 #include "AdapterSavings.h"
-#include "AnnotatedModel.h"
-#include "BatchProbe.h"
 #include "Calibration.h"
 #include "CapacityChoice.h"
 #include "Checks.h"
 #include "Costs.h"
 #include "DeviceNeeds.h"
-#include "Division.h"
 #include "Generate.h"
 #include "InitialWeights.h"
 #include "Measure.h"
 #include "PlanFile.h"
-#include "SplitChoice.h"
 #include "Summary.h"
 #include "Teams.h"
 #include "TrainedModel.h"
@@ -23,10 +19,8 @@
 #include "pdc/Driver/Launch.h"
 #include "pdc/IR/Text.h"
 #include "pdc/Import/Adapters.h"
-#include "pdc/Ops/AllOps.h"
 #include "pdc/Planner/Explain.h"
 #include "pdc/Transforms/Capacity.h"
-#include "pdc/Transforms/Pipeline.h"
 #include "pdcrt/MappedFile.h"
 
 #include <algorithm>
@@ -38,99 +32,6 @@
 
 using namespace pdc;
 namespace fs = std::filesystem;
-
-namespace {
-
-/// What holds during one compilation.
-class Compilation {
-public:
-  Compilation(const CompileOptions& options, std::ostream& out, Diagnostics& diags)
-      : asked_(options), options_(options), out_(out), diags_(diags), training_(options.training) {
-    registerAllOps(ops_);
-    registerTransforms(passes_);
-  }
-
-  Status compile();
-  /// The costs of what compile() would plan.
-  Expected<CostGraph> costs();
-  Status measureTo(const std::string& file);
-  /// To the graph that splits divide, which `offer` then plans with each of them.
-  Status toUndividedGraph() { return importModel() && toTrainingGraph() ? Status(success) : failure; }
-  /// What `split` makes of the graph. Nothing of it is reported.
-  OfferedSplit offer(const TeamSplit& split, const Profile* whole);
-
-private:
-  // From the file to the graph of a training step.
-  Status importModel();
-  Status readModel();
-  Status takeCapacities();
-  Status addLosses();
-  Status addAdapters();
-  Status quantize();
-  Status toTrainingGraph();
-  Status run(const std::vector<PipelineStep>& steps);
-
-  Status divideStages() {
-    PassContext passContext = context();
-    // The graphs that are looked at before there is a plan are those of all stages, or undivided.
-    return options_.stageSplits.empty() ? divideAlike(passContext, options_.split, division()) : Status(success);
-  }
-  Status divideEachStage(const std::vector<TeamSplit>& splits, const std::vector<KernelTime>& times) {
-    PassContext passContext = context();
-    return splits.empty() ? Status(success) : divideEach(passContext, splits, times, division());
-  }
-  Status chooseSplit();
-  /// Takes a split that was not asked for. Loads of experts are for those that divide them.
-  void takeSplit(const TeamSplit& split) {
-    options_.split = split;
-    options_.expertLoads = split.experts ? asked_.expertLoads : "";
-  }
-  void addOffers(Plan& plan) const;
-
-  // From there to programs.
-  Expected<Plan> plan(const CostGraph& costs, const PlanRequest& request);
-  void explain(const Costs& costs, const PlanRequest& request, const Plan& plan);
-  void explainNeeds(const Costs& costs, const PlanRequest& request);
-  Status write(GeneratedProgram& program, const Profile& profile);
-
-  /// Whether the output folder is written, and not only something printed.
-  bool writes() const { return options_.emit.empty() || options_.emit == "source"; }
-  /// Prints `what` where --emit asks for it; then the compilation is over.
-  template <class Text>
-  bool emits(const char* what, Text text) {
-    if (options_.emit != what) return false;
-    out_ << text();
-    return true;
-  }
-  PipelineOptions pipeline() const {
-    return {.verifyEach = true, .timePasses = options_.timePasses, .printAfter = options_.printAfter, .out = &out_};
-  }
-  DivisionRequest division() {
-    return {.options = options_, .batch = batch_, .run = [this](const auto& steps) { return run(steps); }, .out = out_};
-  }
-  TransformChoices choices() const;
-  Graph& main() { return *module_->findGraph("main"); }
-  PassContext context() { return {*module_, ops_, diags_, {}}; }
-
-  const CompileOptions& asked_;
-  CompileOptions options_; ///< with the split that was chosen
-  std::ostream& out_;
-  Diagnostics& diags_;
-  OpRegistry ops_;
-  PassRegistry passes_;
-  std::unique_ptr<Module> module_;
-  BatchAxes batch_;
-  std::optional<BatchProbe> probe_;
-  std::set<std::string> trainedBefore_; ///< the parameters that trained before there were adapters
-  std::string evaluatedLoss_; ///< what an evaluation computes of the first loss; empty: the model has its loss inside
-  pdcrt::Training training_;  ///< complete once the training graph is there
-  Provenance provenance_;
-  KeptInputs keptInputs_;            ///< of weights of 8 bits
-  std::vector<OfferedSplit> offers_; ///< of --split=auto
-  std::optional<StagesPlan> stages_; ///< with these for each stage
-  std::optional<Profile> profile_;   ///< with which the split was chosen
-  AnnotatedModel annotated_;         ///< of --plan=model and --emit=annotated-onnx
-};
 
 Status Compilation::compile() {
   if (writes() && !options_.output.empty() && !checkOutputFolder(options_.output, diags_)) return failure;
@@ -338,97 +239,6 @@ Status Compilation::toTrainingGraph() {
   return success;
 }
 
-OfferedSplit Compilation::offer(const TeamSplit& split, const Profile* whole) {
-  OfferedSplit offer{.split = split};
-  std::vector<std::unique_ptr<Graph>> undivided;
-  for (const auto& graph : module_->graphs) undivided.push_back(clone(*graph, graph->name()));
-  const std::size_t said = diags_.all().size();
-  takeSplit(split);
-  const auto planned = [&]() -> Expected<Plan> {
-    Expected<PlanRequest> request = planRequest(options_, training_, diags_);
-    if (!request || !checkTarget(options_, diags_)) return failure;
-    const DeviceKind device = request->machines.device;
-    const Profile estimateOfWhole = analyticProfile(main(), device, options_.version);
-    if (!divideStages()) return failure;
-    PassContext passContext = context();
-    if (whole)
-      offer.profile = scaledProfile(*whole, estimateOfWhole, analyticProfile(main(), device, options_.version));
-    const std::size_t before = diags_.all().size();
-    Expected<Costs> costs =
-        costsOf(passContext, options_, training_, provenance_, *request, whole ? &offer.profile : nullptr);
-    std::copy_if(diags_.all().begin() + static_cast<std::ptrdiff_t>(before), diags_.all().end(),
-                 std::back_inserter(offer.warnings),
-                 [](const Diagnostic& each) { return each.severity == Severity::warning; });
-    if (!costs) return failure;
-    offer.profile = std::move(costs->profile);
-    offer.machines = request->machines;
-    offer.costs = std::move(costs->graph);
-    return planPipeline(*offer.costs, request->machines, request->planner, diags_);
-  };
-  if (Expected<Plan> plan = planned()) offer.plan = std::move(*plan);
-  const auto& all = diags_.all();
-  for (std::size_t i = said; i < all.size() && offer.reason.empty(); ++i)
-    if (all[i].severity == Severity::error) offer.reason = all[i].message;
-  module_->graphs = std::move(undivided);
-  return offer;
-}
-
-/// --split=auto. A model that cannot be read is reported when it is read again.
-Status Compilation::chooseSplit() {
-  if (!takePlannedSplits(options_, diags_)) return failure;
-  if (!options_.planFile.empty()) return success;
-  if (!options_.choosesSplit || options_.emit == "ir" || options_.emit == "training-ir") return success;
-  const Expected<PlanRequest> request = planRequest(options_, training_, diags_);
-  if (!request) return failure;
-  // Rows of padding are left out of the undivided graph only.
-  CompileOptions options = options_;
-  options.choosesSplit = options.explain = false;
-  Diagnostics silent(nullptr);
-  Compilation whole(options, out_, silent);
-  options.split.members = 2;
-  Compilation divided(options, out_, silent);
-  if (!whole.toUndividedGraph() || !divided.toUndividedGraph()) return success;
-  const bool estimates = options_.profile == "analytic" || options_.target == Target::cuda;
-  const SplitTimes times = estimates                         ? SplitTimes::estimated
-                           : isProfileFile(options_.profile) ? SplitTimes::scaled
-                                                             : SplitTimes::measured;
-  const PlanSplit plan = [&](const TeamSplit& split, const Profile* profile) {
-    return (split.isNone() ? whole : divided).offer(split, profile);
-  };
-  offers_ = offerSplits(splitsToOffer(request->devices.levels[0].count, options_.splitDegrees), times, plan);
-  // A stage without a split has the groups of those that have one.
-  if (canMixSplits(*request, options_) && whole.provenance_.modelHash == divided.provenance_.modelHash)
-    stages_ = planStages(offers_, times, plan, [&](const CostGraph& graph) -> std::optional<Plan> {
-      Expected<Plan> made = planPipeline(graph, offers_.front().machines, request->planner, silent);
-      return made ? std::optional(std::move(*made)) : std::nullopt;
-    });
-  const OfferedSplit* const fastest = fastestOf(offers_);
-  const bool mixes = stages_ && !differentSplits(stages_->plan).empty() &&
-                     (!fastest || stages_->plan.timeMs < fastest->plan->timeMs * (1 - 1e-9));
-  if (options_.explain) {
-    out_ << "splits of all stages:\n" << toText(offers_, mixes ? nullptr : fastest);
-    if (stages_) out_ << "splits of each stage:\n" << toText(stages_->plan, mixes);
-  }
-  if (mixes) takeSplitsOf(stages_->plan, options_);
-  if (!mixes && fastest) takeSplit(fastest->split);
-  if (const OfferedSplit* const taken = mixes ? &offers_.front() : fastest) {
-    profile_ = taken->profile;
-    for (const Diagnostic& warning : taken->warnings) diags_.report(warning);
-  }
-  return success;
-}
-
-/// What is proven over all splits, and what others take.
-void Compilation::addOffers(Plan& plan) const {
-  if (offers_.empty()) return;
-  plan.lowerBoundMs = std::min(plan.lowerBoundMs, stages_ ? stages_->plan.lowerBoundMs : lowerBoundOf(offers_));
-  plan.optimal = plan.optimal && plan.lowerBoundMs >= plan.timeMs * (1 - 1e-9);
-  for (const OfferedSplit& offer : offers_)
-    if (!options_.stageSplits.empty() || offer.split != options_.split)
-      plan.alternatives.push_back(
-          {"--split=" + toText(offer.split), offer.plan ? offer.plan->timeMs : 0, offer.reason});
-}
-
 Expected<Plan> Compilation::plan(const CostGraph& costs, const PlanRequest& request) {
   if (!options_.planFile.empty()) return readPlan(asked_, options_.split, provenance_.modelHash, request, diags_);
   Expected<Plan> plan = planPipeline(costs, request.machines, request.planner, diags_);
@@ -438,7 +248,7 @@ Expected<Plan> Compilation::plan(const CostGraph& costs, const PlanRequest& requ
 
 void Compilation::explain(const Costs& costs, const PlanRequest& request, const Plan& plan) {
   out_ << "planned " << std::fixed << std::setprecision(3) << plan.timeMs << " ms per minibatch, "
-       << certificateOf(plan) << overText(offers_, stages_.has_value()) << "\n"
+       << certificateOf(plan) << overText(offers_, isOverEach(plan.timeMs)) << "\n"
        << toText(explainPlan(costs.graph, request.machines, request.planner, plan), plan);
 }
 
@@ -465,8 +275,6 @@ Status Compilation::write(GeneratedProgram& program, const Profile& profile) {
   printSummary(program, profile.source, options_.output, dataFilesText(main(), training_, "  "), out_);
   return success;
 }
-
-} // namespace
 
 Status pdc::compile(const CompileOptions& options, std::ostream& out, Diagnostics& diags) {
   return Compilation(options, out, diags).compile();

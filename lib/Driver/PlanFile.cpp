@@ -16,9 +16,6 @@ static Expected<Plan> planIn(const std::string& file, Diagnostics& diags) {
 }
 
 Status pdc::takePlannedSplits(CompileOptions& options, Diagnostics& diags) {
-  if (options.planFile.empty() && !options.stageSplits.empty())
-    return diags.error({}).exit(ExitCode::usage).help("add --plan=FILE, of a plan with as many stages")
-           << "--split with one split per stage needs --plan";
   if (options.planFile.empty() || (!options.choosesSplit && options.stageSplits.empty())) return success;
   Expected<Plan> plan = planIn(options.planFile, diags);
   if (!plan) return failure;

@@ -9,11 +9,12 @@
 
 using namespace pdc;
 
-std::vector<TeamSplit> pdc::splitsToOffer(std::int64_t devices, const std::vector<int>& degrees) {
+std::vector<TeamSplit> pdc::splitsToOffer(std::int64_t devices, const std::vector<int>& degrees, bool ofEach) {
   constexpr int most = 8;
   std::vector<int> sorted = degrees;
   for (int members = 2; degrees.empty() && members <= most; ++members)
-    if (devices % members == 0) sorted.push_back(members);
+    if (devices % members == 0 || (ofEach && members < devices && (members == 2 || members == 4)))
+      sorted.push_back(members);
   std::sort(sorted.begin(), sorted.end());
   sorted.erase(std::unique(sorted.begin(), sorted.end()), sorted.end());
   std::vector<TeamSplit> splits = {{}};
@@ -23,6 +24,13 @@ std::vector<TeamSplit> pdc::splitsToOffer(std::int64_t devices, const std::vecto
     splits.push_back({.members = members, .tokens = true});
     splits.push_back({.members = members, .tokens = true, .experts = true});
   }
+  return splits;
+}
+
+std::vector<TeamSplit> pdc::splitsOf(const std::vector<TeamSplit>& stages) {
+  std::vector<TeamSplit> splits = {{}};
+  for (const TeamSplit& split : stages)
+    if (std::ranges::find(splits, split) == splits.end()) splits.push_back(split);
   return splits;
 }
 

@@ -29,8 +29,12 @@ struct OfferedSplit {
 using PlanSplit = std::function<OfferedSplit(const TeamSplit&, const Profile* whole)>;
 
 /// The splits to offer for so many devices of a machine: none; for each degree, ascending, tp, tps, sp and ep. Without
-/// `degrees`: all from 2 to 8 that divide the devices.
-std::vector<TeamSplit> splitsToOffer(std::int64_t devices, const std::vector<int>& degrees);
+/// `degrees`: all from 2 to 8 that divide the devices; where each stage may have another split (`ofEach`), 2 and 4,
+/// too.
+std::vector<TeamSplit> splitsToOffer(std::int64_t devices, const std::vector<int>& degrees, bool ofEach);
+
+/// None, and those of the stages, each once.
+std::vector<TeamSplit> splitsOf(const std::vector<TeamSplit>& stages);
 
 /// Where times of divided graphs come from.
 enum class SplitTimes {

@@ -1,5 +1,7 @@
 #include "Summary.h"
 
+#include "Teams.h"
+
 #include "pdc/Support/DiagnosticsBuilder.h"
 #include "pdc/Support/Units.h"
 
@@ -75,7 +77,9 @@ void pdc::printProfile(const Profile& profile, std::ostream& out) {
 void pdc::remarkOnUnused(const Plan& plan, const Cluster& machines, const CompileOptions& options,
                          bool replicasAreGiven, Diagnostics& diags) {
   const std::int64_t devices = machines.deviceCount();
-  const auto used = static_cast<std::int64_t>(plan.ranks.size());
+  // Where all stages have teams of one size, these are the devices.
+  const auto used = static_cast<std::int64_t>(
+      differentSplits(plan).empty() ? plan.ranks.size() : static_cast<std::size_t>(processesOf(plan)));
   if (used >= devices || !options.planFile.empty() || !options.scheduleFile.empty() || replicasAreGiven) return;
   const std::string help =
       used == 1 ? "--explain says why; --replicas=1,1 makes two stages all the same" : "--explain says why";

@@ -110,6 +110,13 @@ static void reportNoPlan(const CostGraph& graph, const Cluster& cluster, const P
         << "no partition into " << options.stageReplicas.size() << " stages has the edges of the given schedule";
     return;
   }
+  if (!unlimited && !options.stageSplits.empty()) {
+    std::string splits;
+    for (const TeamSplit& split : options.stageSplits) splits += (splits.empty() ? "" : ", ") + toText(split);
+    std::move(message).help("give stages that use one parameter the same split, or take more devices")
+        << "no partition has stages of the splits " << splits << " on " << devices << " devices";
+    return;
+  }
   if (!unlimited) {
     std::move(message).help("give one warm-up per stage that does not grow from stage to stage, or leave --warmup out")
         << "no partition satisfies the given stages, colours and warm-up on " << devices << " devices";
@@ -350,7 +357,8 @@ Expected<Plan> pdc::planPipeline(const CostGraph& given, const Cluster& cluster,
     return failure;
   }
   Expected<Plan> plan = finish(graph, cluster, options, *solution, diags);
-  if (!plan || plan->timeMs <= 1.01 * solution->cost.timeMs || options.straight || !options.stageReplicas.empty())
+  if (!plan || plan->timeMs <= 1.01 * solution->cost.timeMs || options.straight || !options.stageReplicas.empty() ||
+      !options.stageSplits.empty())
     return plan;
   // Only replicated stages beside others can need more in flight than the definition knows.
   const double lowerBoundMs = plan->lowerBoundMs;

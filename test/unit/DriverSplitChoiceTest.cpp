@@ -24,7 +24,7 @@ struct Times {
 /// Offers of splits that take such times; 0: they have no plan. `asked` has what was planned.
 std::vector<OfferedSplit> offersOf(const std::map<std::string, Times>& times, SplitTimes from,
                                    std::vector<std::string>& asked) {
-  std::vector<TeamSplit> splits = splitsToOffer(2, {});
+  std::vector<TeamSplit> splits = splitsToOffer(2, {}, false);
   return offerSplits(splits, from, [&](const TeamSplit& split, const Profile* whole) {
     asked.push_back(toText(split) + (whole ? " scaled" : ""));
     OfferedSplit offer{.split = split};
@@ -44,11 +44,13 @@ std::vector<OfferedSplit> offersOf(const std::map<std::string, Times>& times, Sp
 } // namespace
 
 TEST(SplitChoice, OffersDegreesThatDivideTheDevices) {
-  EXPECT_EQ(textOf(splitsToOffer(1, {})), "none");
-  EXPECT_EQ(textOf(splitsToOffer(2, {})), "none tp:2 tps:2 sp:2 ep:2");
-  EXPECT_EQ(textOf(splitsToOffer(6, {})), "none tp:2 tps:2 sp:2 ep:2 tp:3 tps:3 sp:3 ep:3 tp:6 tps:6 sp:6 ep:6");
-  EXPECT_EQ(splitsToOffer(64, {}).size(), 1u + 3 * 4);
-  EXPECT_EQ(textOf(splitsToOffer(64, {16, 2, 16})), "none tp:2 tps:2 sp:2 ep:2 tp:16 tps:16 sp:16 ep:16");
+  EXPECT_EQ(textOf(splitsToOffer(1, {}, false)), "none");
+  EXPECT_EQ(textOf(splitsToOffer(2, {}, false)), "none tp:2 tps:2 sp:2 ep:2");
+  EXPECT_EQ(textOf(splitsToOffer(6, {}, false)), "none tp:2 tps:2 sp:2 ep:2 tp:3 tps:3 sp:3 ep:3 tp:6 tps:6 sp:6 ep:6");
+  EXPECT_EQ(textOf(splitsToOffer(3, {}, true)), "none tp:2 tps:2 sp:2 ep:2 tp:3 tps:3 sp:3 ep:3");
+  EXPECT_EQ(textOf(splitsOf({{.members = 2}, {}, {.members = 2}})), "none tp:2");
+  EXPECT_EQ(splitsToOffer(64, {}, false).size(), 1u + 3 * 4);
+  EXPECT_EQ(textOf(splitsToOffer(64, {16, 2, 16}, true)), "none tp:2 tps:2 sp:2 ep:2 tp:16 tps:16 sp:16 ep:16");
 }
 
 TEST(SplitChoice, MeasuresUntilTheFastestIsMeasured) {

@@ -205,6 +205,16 @@ TEST(PlannerPdcSplit, KeepsTheSplitsThatAreGiven) {
   EXPECT_EQ(plan->ranks[1].devices, (std::vector<std::int64_t>{2}));
   EXPECT_EQ(verifyPlan(graph, *plan, options), "");
 
+  // Also where fewer stages, or other replicas, would be faster.
+  options.stageReplicas.clear();
+  cluster.levels[0].count = 5;
+  const Expected<Plan> free = planPipeline(graph, cluster, options, diags);
+  ASSERT_TRUE(free);
+  ASSERT_EQ(free->stages.size(), 2u);
+  EXPECT_EQ(toText(free->stages[0].split), "tp:2");
+  EXPECT_TRUE(free->stages[1].split.isNone());
+  EXPECT_EQ(verifyPlan(graph, *free, options), "");
+
   options.stageSplits = {{.members = 4}, {}};
   EXPECT_FALSE(planPipeline(graph, cluster, options, diags));
   EXPECT_EQ(diags.exitCode(), ExitCode::usage);

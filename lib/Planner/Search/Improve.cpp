@@ -21,7 +21,7 @@ public:
 
   void run() {
     if (!options_.choosesReplicas()) return;
-    const bool isFree = options_.stageReplicas.empty();
+    const bool isFree = options_.stageReplicas.empty() && options_.stageSplits.empty();
     for (bool improved = true; improved && !incumbent_.isExhausted();) {
       current_ = incumbent_.chainIn(states_);
       if (current_.empty()) return;

@@ -77,6 +77,7 @@ static double coresBound(const SolverProblem& problem, const Machine& machine, c
 /// All devices on one stage, or as few as are as fast.
 static void tryOneStage(const States& states, const StageLoads& loads, const PlannerOptions& options, int devices,
                         int split, Incumbent& incumbent) {
+  if (options.stageSplits.size() > 1) return;
   int least = 1, most = options.straight ? std::min(devices, 1) : devices;
   if (!options.stageReplicas.empty()) {
     if (options.stageReplicas.size() > 1) return;
