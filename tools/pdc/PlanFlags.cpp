@@ -32,12 +32,13 @@ void PlanFlags::addMachinesTo(CLI::App& app, CompileOptions& options) {
       ->type_name("FILE")
       ->excludes(devices);
   app.add_option("--split", split_,
-                 "divide every stage over teams of devices\nauto: the fastest of none and these. tp:N: tensor "
+                 "divide every stage over teams of devices\nauto: the fastest of none and these, for all stages or "
+                 "each. tp:N: tensor "
                  "parallelism over N devices, where it pays; "
                  "tp:N,all: wherever it can be. tps:N: the same, with positions divided between layers. sp:N: sequence "
                  "parallelism, each has some of the positions. ep:N: expert parallelism, each has some of the samples, "
-                 "and of the experts. With --plan, none,tp:2,… gives each of its stages a split of its own; without "
-                 "--split the plan has them. docs/Splitting.md says how.")
+                 "and of the experts. none,tp:2,… gives each stage a split of its own; with --plan and without --split "
+                 "the plan has them. docs/Splitting.md says how.")
       ->check([](const std::string& text) {
         return text == "auto" || teamSplitsFromText(text)
                    ? std::string()
@@ -45,9 +46,9 @@ void PlanFlags::addMachinesTo(CLI::App& app, CompileOptions& options) {
       })
       ->type_name("none|auto|tp:N|tps:N|sp:N|ep:N[,...]")
       ->capture_default_str();
-  app.add_option(
-         "--split-degrees", options.splitDegrees,
-         "sizes of the teams that --split=auto chooses among\nWithout it: those from 2 to 8 that divide the devices.")
+  app.add_option("--split-degrees", options.splitDegrees,
+                 "sizes of the teams that --split=auto chooses among\nWithout it: those from 2 to 8 that divide the "
+                 "devices, and 2 and 4.")
       ->delimiter(',')
       ->check(CLI::Range(2, 1024))
       ->type_name("N[,...]");
@@ -204,6 +205,11 @@ Status PlanFlags::apply(const CLI::App& app, CompileOptions& options, Diagnostic
                                       [](int sum, int stage) { return sum + std::max(stage, 1); }) /
                       options.planner.schedule->stagesPerRank * options.split.members;
   if (!isCounted && replicas.empty()) options.devices = options.split.members;
+  if (!isCounted && !options.stageSplits.empty()) {
+    options.devices = 0;
+    for (std::size_t s = 0; s < options.stageSplits.size(); ++s)
+      options.devices += options.stageSplits[s].members * (s < replicas.size() ? std::max(replicas[s], 1) : 1);
+  }
   // As many as the file has ranks, or the model's configuration has devices.
   if (!isCounted && (!options.scheduleFile.empty() || options.planFromModel)) options.devices = 0;
   if (!parseShard(shard_, options.planner, diags)) return failure;
