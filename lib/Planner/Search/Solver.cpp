@@ -287,6 +287,21 @@ static void offerStraight(const CostGraph& graph, const Cluster& cluster, const 
   if (std::optional<Solution> solution = solve(graph, cluster, straight)) incumbent.offer(solution->partition);
 }
 
+/// The best plan of each split alone, for which more is known: nobody shall find a better plan by offering fewer.
+static void offerEachSplit(const CostGraph& graph, const Cluster& cluster, PlannerOptions options,
+                           Incumbent& incumbent) {
+  if (graph.splits() == 1 || !options.stageSplits.empty()) return;
+  options.timeLimitS /= graph.splits() + 1;
+  for (int split = 0; split < graph.splits(); ++split) {
+    CostGraph own = graph.in(split);
+    own.divided.clear();
+    std::optional<Solution> solution = solve(own, cluster, options);
+    if (!solution) continue;
+    for (PartitionStage& stage : solution->partition.stages) stage.split = split;
+    incumbent.offer(solution->partition);
+  }
+}
+
 std::optional<Solution> pdc::solve(const CostGraph& graph, const Cluster& cluster, const PlannerOptions& options) {
   constexpr std::size_t mostStates = 1'500, fewStates = 500, manyBlocks = 2'000;
   const std::vector<SolverProblem> problems = SolverProblem::ofSplits(graph);
@@ -300,6 +315,7 @@ std::optional<Solution> pdc::solve(const CostGraph& graph, const Cluster& cluste
   double low = boundOfAll(problem, machine, options, largestTeam);
   if (isOne) low = std::max(low, chainMemoryBound(problem, options, machine));
   double coresMs = coresBound(problem, machine, options);
+  offerEachSplit(graph, cluster, options, incumbent);
   bool proven = false;
   {
     std::size_t most = problem.blocks.size() > manyBlocks ? fewStates : mostStates;
