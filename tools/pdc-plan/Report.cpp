@@ -20,6 +20,7 @@ static ordered_json stageJson(const PlanStage& stage) {
                        {"memory_bytes", stage.memoryBytes},
                        {"warmup", stage.warmup}};
   if (stage.tensorParallel != 1) json["tensor_parallel"] = stage.tensorParallel;
+  if (!stage.split.isNone()) json["split"] = toText(stage.split);
   if (stage.recompute) json["recompute"] = true;
   if (stage.isSharded()) json["shard"] = nameOf(stage.sharding);
   if (stage.shardDegree != 0) json["shard_degree"] = stage.shardDegree;
@@ -89,6 +90,7 @@ static void printStages(std::ostream& out, const Plan& plan, const std::string& 
     const PlanStage& stage = plan.stages[s];
     std::string nodes = nodesText(stage);
     if (!stage.device.empty()) nodes += "  on " + stage.device;
+    if (!stage.split.isNone()) nodes += "  (" + toText(stage.split) + ")";
     if (stage.recompute) nodes += "  (recomputed)";
     if (stage.isSharded()) nodes += "  (sharded)";
     printLine(out, {std::to_string(s), replicasText(stage), number(stage.computeMs()), number(stage.allReduceMs),
