@@ -143,9 +143,9 @@ GradientParts::GradientParts(const Graph& graph, const Readers& readers, const s
 /// Notes the value of whose gradient members have terms by this name, which `differentiate` gives, or which they are.
 void GradientParts::addTerms(const Graph& graph, const Value& terms) {
   const std::string& name = terms.name();
-  const std::string of = name.substr(0, std::min(name.find(".gradient"), name.rfind(".own")));
-  for (const char* suffix : {"", ".own"}) {
-    const Value* value = graph.find(of + suffix);
+  const std::string of = name.substr(0, std::min(name.find(".gradient"), name.rfind(partSuffix)));
+  for (const std::string_view suffix : {std::string_view(), partSuffix}) {
+    const Value* value = graph.find(of + std::string(suffix));
     if (!value) continue;
     inTerms_.insert(value);
     const auto isMaker = [&](const Operation* user) {

@@ -72,7 +72,7 @@ CollectiveTime timeOf(const Reformed& reformed, double bytes, const TeamDevices&
   const bool adds = reformed.from.isPartial();
   const ClusterLevel& link = team.link;
   if (const TeamLink* own = measured(adds ? link.teamSums : link.teamExchanges, reformed.members)) {
-    // Of more than two members an all-reduce is a reduce-scatter, and a gather behind it.
+    // An all-reduce of more than two members is a reduce-scatter, and a gather behind it.
     const double steps = adds && reformed.members > 2 && reformed.to.isSplit() ? 0.5 : 1;
     return {1e3 * (steps * own->latencyS + bytes / own->bandwidthBytesPerS), coreMs, true};
   }

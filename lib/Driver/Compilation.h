@@ -1,4 +1,4 @@
-// What holds during one compilation, and its steps (Compile.cpp, ChooseSplit.cpp).
+// What holds during one compilation, and its steps (Compile.cpp; of --split, CompilationSplits.cpp).
 #pragma once
 
 #include "AnnotatedModel.h"
@@ -17,7 +17,6 @@
 
 namespace pdc {
 
-/// What holds during one compilation.
 class Compilation {
 public:
   Compilation(const CompileOptions& options, std::ostream& out, Diagnostics& diags)

@@ -255,7 +255,7 @@ void Compilation::explain(const Costs& costs, const PlanRequest& request, const 
 /// How many devices the model needs, where flags make it need fewer.
 void Compilation::explainNeeds(const Costs& costs, const PlanRequest& request) {
   if (!options_.quantizes && options_.lora.empty()) return;
-  if (request.planner.schedule->isGiven) return; // its lists are for their stages only
+  if (request.planner.schedule->isGiven || !options_.stageSplits.empty()) return; // for their stages only
   out_ << deviceNeedsText(options_, costs.graph, request, [&](const CompileOptions& other) {
     Diagnostics ignored(nullptr);
     return Compilation(other, out_, ignored).costs();

@@ -14,9 +14,8 @@ Status checkSamples(const Graph& graph, const TeamSplit& split, const BatchAxes&
 /// The split, as the graph is divided by it.
 SplitOptions optionsOf(const TeamSplit& split);
 
-/// Adds the graphs of a member beside the undivided @main and @evaluate, under these names and the split's suffix.
-/// `classes` are told what became of each axis class. Layers get the orders of `plans`; what became of that is told in
-/// `placed`.
+/// Adds the graphs of a member beside the undivided @main and @evaluate, under these names and the split's suffix. The
+/// decision on each axis class goes to `classes`. Layers get the orders of `plans`; `placed` tells which did.
 Status divideOverTeam(PassContext& context, const TeamSplit& split, const ExpertPlans& plans,
                       std::vector<SplitClass>& classes, std::vector<PlacedLayer>& placed);
 

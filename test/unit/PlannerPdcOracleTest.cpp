@@ -1,9 +1,7 @@
 // LINK: pdcPlanner
 // Cost model pdc and its solver against the definition, and against trying every plan.
-#include "PlannerPdcInstances.h"
+#include "PlannerPdcChecks.h"
 #include "Rounds.h"
-#include "Search/Solver.h"
-#include "pdc/Cost/PlanVerifier.h"
 
 #include <gtest/gtest.h>
 
@@ -19,13 +17,7 @@ namespace {
 std::optional<PlanCost> solved(const PlannerInstance& instance, const std::string& where) {
   std::optional<Solution> solution = solve(instance.graph, instance.cluster, instance.options);
   if (!solution) return std::nullopt;
-  Plan plan = describePartition(instance.graph, instance.cluster, instance.options, solution->partition);
-  for (std::size_t s = 0; s < plan.stages.size(); ++s) plan.stages[s].warmup = solution->cost.warmup[s];
-  std::vector<std::int64_t> memory = memoryOf(plan, instance.options);
-  for (std::size_t s = 0; s < plan.stages.size(); ++s) plan.stages[s].memoryBytes = memory[s];
-  plan.timeMs = solution->cost.timeMs;
-  EXPECT_EQ(verifyPlan(instance.graph, plan, instance.options), "") << where;
-  EXPECT_NEAR(solution->lowerBoundMs, solution->cost.timeMs, 1e-9 * solution->cost.timeMs) << where;
+  const Plan plan = confirmed(instance, *solution, where);
   PlanCost cost = evaluateByDefinition(instance.graph, plan, instance.options);
   EXPECT_NEAR(cost.timeMs, solution->cost.timeMs, 1e-9 * cost.timeMs) << where;
   return cost;
@@ -143,19 +135,6 @@ TEST(PlannerPdcOracle, CostModelEqualsTheDefinition) {
     std::string where = toLine(instance, std::nullopt);
     ASSERT_EQ(cost.warmup.size(), plan.stages.size()) << where;
     for (std::size_t s = 0; s < plan.stages.size(); ++s) plan.stages[s].warmup = cost.warmup[s];
-    PlanCost definition = evaluateByDefinition(instance.graph, plan, instance.options);
-    EXPECT_EQ(cost.feasible, definition.feasible) << where;
-    EXPECT_EQ(cost.peakMemoryBytes, definition.peakMemoryBytes) << where;
-    EXPECT_EQ(cost.bytesMoved, definition.bytesMoved) << where;
-    if (std::isfinite(definition.timeMs)) {
-      EXPECT_NEAR(cost.timeMs, definition.timeMs, 1e-9 * definition.timeMs) << where;
-      EXPECT_NEAR(cost.loadMs, definition.loadMs, 1e-9 * definition.loadMs) << where;
-    } else {
-      EXPECT_FALSE(std::isfinite(cost.timeMs)) << where;
-    }
-    PlanCost fromPlan = costWithWarmup(plan, instance.options);
-    EXPECT_EQ(fromPlan.timeMs, cost.timeMs) << where;
-    EXPECT_EQ(fromPlan.peakMemoryBytes, cost.peakMemoryBytes) << where;
-    EXPECT_EQ(fromPlan.bytesMoved, cost.bytesMoved) << where;
+    expectDefinition(instance, cost, plan, where);
   }
 }

@@ -40,7 +40,7 @@ struct PipelineEdge {
   bool forward = false, backward = false;
 };
 
-/// Of `receivers` members that get the same from `senders`, how many get it from the busiest of these.
+/// How many members of a receiver get the same from the busiest member of the sender.
 inline int mostReceivers(int senders, int receivers) {
   return (receivers + senders - 1) / senders;
 }

@@ -196,7 +196,7 @@ struct GraphOutput {
   Form part = {};         ///< of predictions: what a member of a team has of it
 };
 
-/// Of the names of values of which members of a team have parts: what follows the name of the whole value.
+/// A value that is a member's part of another one has the name of that one, and this behind it.
 inline constexpr std::string_view partSuffix = ".own";
 
 /// A team of devices that run one graph together, on the same minibatch. Types are those of a member's values.

@@ -50,10 +50,10 @@ struct SplitClass {
 
 /// Adds to the module what a member runs: of each graph @G a graph @G.tpN, @G.tpsN, @G.spN or @G.epN. Operations keep
 /// their groups, phases and origins, values their names; what a member has of a value that is put together has the name
-/// of the value and ".own", and what it made of that before, if it is another form, ".made". `classes`, if it is not
-/// null, gets the classes in the order in which they were decided; `placed` the layers with experts, in program order,
-/// where there are orders. Errors beside what cannot be divided: an order of a layer that is not there, or of another
-/// number of experts.
+/// of the value and partSuffix, and what it made of that before, if it is another form, ".made". `classes`, if it is
+/// not null, gets the classes in the order in which they were decided; `placed` the layers with experts, in program
+/// order, where there are orders. Errors beside what cannot be divided: an order of a layer that is not there, or of
+/// another number of experts.
 Status splitOverTeam(PassContext& context, const SplitOptions& options, std::vector<SplitClass>* classes = nullptr,
                      std::vector<PlacedLayer>* placed = nullptr);
 

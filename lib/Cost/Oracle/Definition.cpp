@@ -143,7 +143,7 @@ void Definition::alongRoute(std::int64_t from, std::int64_t to, Visit visit) con
   }
 }
 
-/// Of one transfer that puts so many bytes on each link.
+/// The time of one transfer, which puts so many bytes on each link.
 double Definition::transferMs(const std::map<Link, double>& bytes) const {
   double latency = 0, slowest = 0;
   for (const auto& [link, amount] : bytes) {

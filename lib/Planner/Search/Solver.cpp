@@ -1,16 +1,16 @@
 // From a cost graph to its best plan under the cost model `pdc`:
 //
-//   SolverProblem     contracts what no plan tears apart
-//   SolverStates      lists the down-sets between which stages are cut: all of them, if there are not too many
-//   SolverLoads       bounds what a stage costs, whatever the rest of the plan is
-//   SolverRelaxation  the smallest time over chains of stages that are charged those bounds only: a lower bound of
+//   Problem     contracts what no plan tears apart
+//   States      lists the down-sets between which stages are cut: all of them, if there are not too many
+//   StageLoads  bounds what a stage costs, whatever the rest of the plan is
+//   SplitLoads  does so for each split of a stage, and says where stages of different splits may meet
+//   Relaxation  finds the smallest time over chains of stages that are charged those bounds only: a lower bound of
 //   every
-//                     plan, found by passes at fixed times; each passing one yields a plan, which the cost model
-//                     evaluates
-//   SolverPlacement   the same with the leaves of the stages, for clusters of several levels
-//   SolverImprove     better plans near good ones
-//   Chain/            plans and bounds of chains too long for the search
-//   SolverSearch      branch and bound over complete plans, when a gap between the two is left, and for ties
+//               plan, by passes at fixed times; each passing one yields a plan, which the cost model evaluates
+//   Placement   does the same with the leaves of the stages, for clusters of several levels
+//   Improve     finds better plans near good ones
+//   Chain/      plans and bounds chains too long for the search
+//   Search      is branch and bound over complete plans, when a gap between the two is left, and for ties
 //
 // Where there are too many down-sets for all pairs, the states are prefixes of several topological orders, plans are
 // the best over those, and the lower bound is one that holds for all down-sets (boundOfAll); the gap is printed.

@@ -339,12 +339,14 @@ Status Rewriter::hold(const Operation& operation, std::size_t i, Value* value, V
   Held held{.form = form, .value = value, .rest = added};
   const bool isJoined = !form.isWhole() && (neededJoined_.contains(old) || isBias);
   const bool isInParts = joinedFormOf(old).isSplit();
-  const std::string name = old->name() + (isJoined && isInParts ? ".made" : form.isWhole() ? "" : ".own");
+  const std::string name = old->name() + std::string(isJoined && isInParts ? ".made"
+                                                     : form.isWhole()      ? ""
+                                                                           : partSuffix);
   if (named_.insert(value).second) to_->rename(value, name);
   if (isJoined) {
     held.joined = join(*old, value, form, added, isBias ? loops_.of(operation).added->axis : -1);
     if (!held.joined) return failure;
-    to_->rename(held.joined, old->name() + (isInParts ? ".own" : ""));
+    to_->rename(held.joined, old->name() + std::string(isInParts ? partSuffix : ""));
     named_.insert(held.joined);
     if (isInParts) to_->team.forms[held.joined->name()] = joinedFormOf(old);
   }
@@ -394,7 +396,7 @@ Status Rewriter::copyOutputs() {
     if (output.value->definer()) annotate(*output.value->definer());
     const Form form = formOf(output);
     if (output.kind == OutputKind::prediction) output.part = form;
-    const std::string name = output.value->name() + ".own";
+    const std::string name = output.value->name() + std::string(partSuffix);
     const std::size_t before = to_->operations().size();
     output.value = form.isPartial() ? asTerm(output.value) : as(output.value, form);
     if (!output.value) return failure;

@@ -22,7 +22,7 @@ private:
   /// The member's value for one of the whole graph: it, or its part.
   const Value* here(const Value& value) const {
     const Value* same = member_.find(value.name());
-    return same ? same : member_.find(value.name() + ".own");
+    return same ? same : member_.find(value.name() + std::string(partSuffix));
   }
 
   Status operations();

@@ -1,4 +1,4 @@
-// How stages are divided: as the flags say, or as is the fastest (--split).
+// The steps of a compilation that say how stages are divided: as flags ask, or as is the fastest (--split).
 #include "Compilation.h"
 
 #include "Checks.h"
