@@ -146,14 +146,32 @@ class Hosts:
         self.limit(limit)
         return limit, self.measure()
 
+    def inside(self, host):
+        """The words before a command that runs it there."""
+        return ["ip", "netns", "exec", self.names[host]]
+
     def run(self, host, command, **more):
         """subprocess.run there."""
-        return subprocess.run(["ip", "netns", "exec", self.names[host], *map(str, command)], **more)
+        return subprocess.run([*self.inside(host), *map(str, command)], **more)
+
+    def start_ranks(self, command, environment=None):
+        """A rank of pdc's pipeline on each host, joined by TCP, with one thread for kernels."""
+        place = {"OMP_NUM_THREADS": "1", **(environment or os.environ), "PDC_WORLD_SIZE": str(self.count), "PDC_MASTER": f"{self.address(0)}:29600"}
+        return [subprocess.Popen([*self.inside(host), *map(str, command)], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                 env={**place, "PDC_RANK": str(host)}) for host in range(self.count)]
+
+    def run_ranks(self, command, environment=None):
+        """What each of them says, when all have ended; ends the script if one fails."""
+        ranks = self.start_ranks(command, environment)
+        said = [rank.communicate()[0] for rank in ranks]
+        if any(rank.returncode for rank in ranks):
+            sys.exit(f"{' '.join(map(str, command))} failed on some host:\n" + "\n".join(text[-2000:] for text in said))
+        return said
 
     def start(self, host, command, log):
         """subprocess.Popen there, with one thread for kernels; what it says goes into the file `log`."""
         with open(log, "w") as said:
-            return subprocess.Popen(["ip", "netns", "exec", self.names[host], *map(str, command)], stdin=subprocess.DEVNULL, stdout=said,
+            return subprocess.Popen([*self.inside(host), *map(str, command)], stdin=subprocess.DEVNULL, stdout=said,
                                     stderr=subprocess.STDOUT, env={**os.environ, "OMP_NUM_THREADS": "1"})
 
     def mpirun(self, hosts, environment=()):
@@ -176,7 +194,7 @@ class Hosts:
 
     def _measure(self, seconds):
         script = pathlib.Path(__file__)
-        receiver = subprocess.Popen(["ip", "netns", "exec", self.names[1], sys.executable, script, "receive"],
+        receiver = subprocess.Popen([*self.inside(1), sys.executable, script, "receive"],
                                     stdout=subprocess.PIPE, text=True)
         receiver.stdout.readline()  # it listens
         self.run(0, [sys.executable, script, "send", self.address(1), seconds], check=True)

@@ -13,7 +13,7 @@ PORT = 7712
 
 def _run(hosts, python, script, words):
     """The milliseconds of the steps that a script's rank 0 prints; `words` of a rank make its command line."""
-    commands = [["ip", "netns", "exec", hosts.names[rank], python, root / "utils/experiments" / script, *words(rank), hosts.address(0), PORT, "eth0"]
+    commands = [[*hosts.inside(rank), python, root / "utils/experiments" / script, *words(rank), hosts.address(0), PORT, "eth0"]
                 for rank in (0, 1)]
     workers = [subprocess.Popen([*map(str, command)], text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                 env={**os.environ, "OMP_NUM_THREADS": "1"}) for command in commands]

@@ -96,18 +96,18 @@ class GroupedExperts(nn.Module):
 
 class FineGrainedExperts(nn.Module):
     """DeepSeekMoE (Dai et al. 2024): many small experts, of which each token has its `chosen` best, and `shared` ones that all tokens
-    have. One loss balances experts, the other one `devices`, which have neighbouring experts."""
+    have, or none. One loss balances experts, the other one `devices`, which have neighbouring experts."""
 
     def __init__(self, width, hidden, experts, chosen, capacity, shared, devices):
         super().__init__()
-        self.experts, self.chosen, self.capacity, self.devices = experts, chosen, capacity, devices
+        self.experts, self.chosen, self.capacity, self.shared, self.devices = experts, chosen, capacity, shared, devices
         self.router = nn.Linear(width, experts, bias=False)
         self.gate = nn.Parameter(torch.randn(experts, width, hidden) / math.sqrt(width))
         self.up = nn.Parameter(torch.randn(experts, width, hidden) / math.sqrt(width))
         self.down = nn.Parameter(torch.randn(experts, hidden, width) / math.sqrt(hidden))
-        # Side by side, the shared experts are one layer.
-        self.shared_gate, self.shared_up = (nn.Linear(width, shared * hidden, bias=False) for _ in range(2))
-        self.shared_down = nn.Linear(shared * hidden, width, bias=False)
+        if shared:  # side by side, they are one layer
+            self.shared_gate, self.shared_up = (nn.Linear(width, shared * hidden, bias=False) for _ in range(2))
+            self.shared_down = nn.Linear(shared * hidden, width, bias=False)
 
     def forward(self, tokens):
         """tokens: [token, width]"""
@@ -121,8 +121,10 @@ class FineGrainedExperts(nn.Module):
         combine = torch.einsum("tk,tke,tkc->tec", gates * fits, choice, slot)
         inputs = torch.einsum("tec,td->ecd", (combine > 0).to(tokens.dtype), tokens)
         outputs = (functional.silu(inputs @ self.gate) * (inputs @ self.up)) @ self.down
-        shared = self.shared_down(functional.silu(self.shared_gate(tokens)) * self.shared_up(tokens))
-        return shared + torch.einsum("tec,ecd->td", combine, outputs), self.losses(choice, affinities)
+        y = torch.einsum("tec,ecd->td", combine, outputs)
+        if self.shared:
+            y = self.shared_down(functional.silu(self.shared_gate(tokens)) * self.shared_up(tokens)) + y
+        return y, self.losses(choice, affinities)
 
     def losses(self, choice, affinities):
         loads = choice.mean(0).sum(0) * (self.experts / self.chosen)  # of each expert; 1 if all are equal
