@@ -1,6 +1,7 @@
 #include "pdc/Analysis/TeamTimes.h"
 
 #include "pdc/IR/Loops.h"
+#include "pdcrt/Team.h"
 
 #include <algorithm>
 #include <array>
@@ -81,17 +82,23 @@ CollectiveTime timeOf(const Reformed& reformed, double bytes, const TeamDevices&
 
 } // namespace
 
+/// As the runtime makes it, of elements of a member's operand.
+static pdcrt::Collective collectiveOf(const Reformed& reformed, std::int64_t elements) {
+  using Kind = pdcrt::Collective::Kind;
+  if (reformed.from.isPartial() && !reformed.to.isSplit()) return {.kind = Kind::allReduce, .elements = elements};
+  if (!reformed.to.isSplit()) return {.kind = Kind::allGather, .elements = elements};
+  return {.kind = reformed.from.isPartial() ? Kind::reduceScatter : Kind::allToAll,
+          .elements = elements / reformed.members};
+}
+
 std::int64_t pdc::bytesSentOverTeam(const Operation& operation) {
   if (!endsCollective(operation)) return 0;
   const Reformed reformed = operation.def().split.forms(operation);
-  const std::int64_t own = operation.operand(0)->type().bytes(), others = reformed.members - 1;
   if (reformed.from.isWhole()) return 0; // each takes its part of what it has
-  if (reformed.from.isPartial() && !reformed.to.isSplit()) {
-    const Type& type = operation.operand(0)->type();
-    const std::int64_t share = (type.elements() + others) / reformed.members; // rounded up
-    return own + (others - 1) * share * type.bytes() / std::max<std::int64_t>(1, type.elements());
-  }
-  return reformed.to.isSplit() ? own * others / reformed.members : own * others;
+  const Type& own = operation.operand(0)->type();
+  if (own.elements() == 0) return 0;
+  const auto members = static_cast<int>(reformed.members);
+  return collectiveOf(reformed, own.elements()).sentElements(0, members) * (own.bytes() / own.elements());
 }
 
 std::int64_t pdc::bytesSentOverTeam(const Graph& stage) {
