@@ -3,7 +3,7 @@
 An entry is one line of a part's table: {"key", "machine", "versions", "date", "cells", "rows"}. Rows are what --json of
 the scripts writes: {"name", "value", "unit", "goal", "holds"}. Entries are measured on different days and machines; the
 page has one table for each machine and its versions. It begins with one matrix of all machines. A part may have a figure,
-{"file", "title", "axis"}, of its entries' "curves", lists of points.
+{"file", "title", "axis", "keys"}, of "curves", lists of points, of its entries.
 
     utils/measured.py          writes docs/Results.md and its figures again from what is kept
     utils/measured.py --check  ends with 1 where these are not what is kept
@@ -147,9 +147,10 @@ def matrix(base):
 
 
 def figure_of(kept):
-    """The curves of the newest machine, those of an entry in one colour."""
+    """The curves of the newest machine, those of an entry in one colour; of entries with the figure's "keys", if it has any."""
     newest = max(kept["entries"], key=lambda entry: entry["date"])["machine"]
-    entries = [entry for entry in kept["entries"] if entry["machine"] == newest]
+    keys = kept["figure"].get("keys")
+    entries = [entry for entry in kept["entries"] if entry["machine"] == newest and (not keys or entry["key"] in keys)]
     lines = [(entry["key"], points) for entry in entries for points in entry["curves"]]
     return plots.curves(kept["figure"]["title"], [(kept["figure"]["axis"], lines)], [entry["key"] for entry in entries])
 
