@@ -76,10 +76,16 @@ def remove(namespace):
 
 
 class Hosts:
-    def __init__(self, count=2):
-        self.count = count
+    """`pinned`: each host has a core of its own, which all its processes share."""
+
+    def __init__(self, count=2, pinned=False):
+        self.count, self.pinned = count, pinned
         self.switch = f"{PREFIX}{os.getpid()}-switch"
         self.names = [f"{PREFIX}{os.getpid()}-{host}" for host in range(count)]
+
+    def inside(self, host):
+        """The words before a command that is to run there."""
+        return ["ip", "netns", "exec", self.names[host], *(["taskset", "-c", str(host)] if self.pinned else [])]
 
     def address(self, host):
         return f"{NETWORK}.{host + 1}"
@@ -148,12 +154,12 @@ class Hosts:
 
     def run(self, host, command, **more):
         """subprocess.run there."""
-        return subprocess.run(["ip", "netns", "exec", self.names[host], *map(str, command)], **more)
+        return subprocess.run([*self.inside(host), *map(str, command)], **more)
 
     def start(self, host, command, log):
         """subprocess.Popen there, with one thread for kernels; what it says goes into the file `log`."""
         with open(log, "w") as said:
-            return subprocess.Popen(["ip", "netns", "exec", self.names[host], *map(str, command)], stdin=subprocess.DEVNULL, stdout=said,
+            return subprocess.Popen([*self.inside(host), *map(str, command)], stdin=subprocess.DEVNULL, stdout=said,
                                     stderr=subprocess.STDOUT, env={**os.environ, "OMP_NUM_THREADS": "1"})
 
     def mpirun(self, hosts, environment=()):
