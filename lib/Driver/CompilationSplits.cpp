@@ -107,15 +107,23 @@ Status Compilation::chooseSplit() {
     return success;
   }
   const OfferedSplit* const fastest = fastestOf(offers_);
-  const bool mixes = stages_ && !differentSplits(stages_->plan).empty() &&
-                     (!fastest || stages_->plan.timeMs < fastest->plan->timeMs * (1 - 1e-9));
+  const bool isFaster = stages_ && (!fastest || stages_->plan.timeMs < fastest->plan->timeMs * (1 - 1e-9));
+  const bool mixes = isFaster && !differentSplits(stages_->plan).empty();
+  // Neither search is exact everywhere: a plan with one split may come from the one over the splits of each stage.
+  const OfferedSplit* const alike =
+      isFaster && !mixes ? &*std::ranges::find(offers_, stages_->plan.stages.front().split, &OfferedSplit::split)
+                         : nullptr;
   if (options_.explain) {
-    out_ << "splits of all stages:\n" << toText(offers_, mixes ? nullptr : fastest);
-    if (stages_) out_ << "splits of each stage:\n" << toText(stages_->plan, mixes);
+    out_ << "splits of all stages:\n" << toText(offers_, isFaster ? nullptr : fastest);
+    if (stages_) out_ << "splits of each stage:\n" << toText(stages_->plan, isFaster);
   }
   if (mixes) takeSplitsOf(stages_->plan, options_);
-  if (!mixes && fastest) takeSplit(fastest->split);
-  if (const OfferedSplit* const taken = mixes ? &offers_.front() : fastest) {
+  if (alike) {
+    options_.planner.stageReplicas.clear();
+    for (const PlanStage& stage : stages_->plan.stages) options_.planner.stageReplicas.push_back(stage.replicas);
+  }
+  if (!mixes && (alike || fastest)) takeSplit((alike ? alike : fastest)->split);
+  if (const OfferedSplit* const taken = mixes ? &offers_.front() : alike ? alike : fastest) {
     profile_ = taken->profile;
     for (const Diagnostic& warning : taken->warnings) diags_.report(warning);
   }

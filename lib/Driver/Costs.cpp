@@ -22,9 +22,14 @@ static void adoptMeasured(const Profile& profile, Cluster& machines) {
 Expected<Costs> pdc::costsOf(PassContext& context, const CompileOptions& options, const pdcrt::Training& training,
                              const Provenance& provenance, PlanRequest& request, const Profile* given) {
   const bool splitBackward = request.planner.schedule->splitsBackward;
+  // Members of teams keep cores busy, each its own.
+  Cluster measuring = request.machines;
+  measuring.levels = request.devices.levels;
+  measuring.device.cores = request.devices.device.cores / request.threads;
+  if (request.devices.device.cores > 0) measuring.device.cores = std::max<std::int64_t>(measuring.device.cores, 1);
   Expected<Profile> profile =
       given ? Expected<Profile>(*given)
-            : chooseProfile(options.profile, context, training, provenance, request.machines,
+            : chooseProfile(options.profile, context, training, provenance, measuring,
                             {.splitBackward = splitBackward, .target = options.target, .threads = request.threads});
   if (!profile) return failure;
   if (given && !chooseAlgorithms(context.module, given->kernels, "", context.diags, options.target)) return failure;

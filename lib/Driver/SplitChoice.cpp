@@ -43,6 +43,21 @@ const OfferedSplit* pdc::fastestOf(const std::vector<OfferedSplit>& offers) {
   return fastest;
 }
 
+/// A plan whose times are scaled may be this much faster once they are measured.
+constexpr double mostByMeasuring = 1.3;
+
+/// The fastest of the plans that are near the fastest, and whose times are not measured; none where there is none.
+static OfferedSplit* toMeasure(std::vector<OfferedSplit>& offers) {
+  const OfferedSplit* const fastest = fastestOf(offers);
+  OfferedSplit* next = nullptr;
+  for (OfferedSplit& offer : offers)
+    if (offer.plan && offer.profile.source == "scaled" &&
+        offer.plan->timeMs <= mostByMeasuring * fastest->plan->timeMs &&
+        (!next || offer.plan->timeMs < next->plan->timeMs))
+      next = &offer;
+  return next;
+}
+
 std::vector<OfferedSplit> pdc::offerSplits(const std::vector<TeamSplit>& splits, SplitTimes times,
                                            const PlanSplit& plan) {
   std::vector<OfferedSplit> offers = {plan(splits.front(), nullptr)};
@@ -50,11 +65,7 @@ std::vector<OfferedSplit> pdc::offerSplits(const std::vector<TeamSplit>& splits,
   const bool scales = times != SplitTimes::estimated && !whole.groups.empty();
   for (std::size_t i = 1; i < splits.size(); ++i) offers.push_back(plan(splits[i], scales ? &whole : nullptr));
   if (times != SplitTimes::measured) return offers;
-  for (const OfferedSplit* fastest = fastestOf(offers); fastest && fastest->profile.source == "scaled";
-       fastest = fastestOf(offers)) {
-    OfferedSplit& again = offers[static_cast<std::size_t>(fastest - offers.data())];
-    again = plan(again.split, nullptr);
-  }
+  while (OfferedSplit* const next = toMeasure(offers)) *next = plan(next->split, nullptr);
   return offers;
 }
 

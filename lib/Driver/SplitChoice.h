@@ -40,7 +40,7 @@ std::vector<TeamSplit> splitsOf(const std::vector<TeamSplit>& stages);
 enum class SplitTimes {
   estimated, ///< as those of the undivided graph
   scaled,    ///< from those of the undivided graph
-  measured   ///< scaled; the fastest plan is made again with measured times, until it has those
+  measured   ///< scaled; plans near the fastest are made again with measured times, until all have those
 };
 
 /// Plans with every split, in their order. The first is none.

@@ -77,16 +77,37 @@ Expected<Cluster> pdc::teamsOf(const Cluster& machines, const TeamSplit& split, 
     if (group.count % members != 0) return refuse(group.count, "devices of kind '" + group.device.name + "'");
     group.count /= members;
   }
-  // A team keeps as many cores busy as it has members.
-  auto share = [&](DeviceKind& device) { device.cores = teamsAtOnce(device.cores, split); };
+  // A team keeps as many cores busy as it has members; it is slower where there are not as many.
+  auto share = [&](DeviceKind& device) {
+    device.speed *= shareOfCore(device.cores, split);
+    device.cores = teamsAtOnce(device.cores, split);
+  };
   share(teams.device);
   for (DeviceGroup& group : teams.devices) share(group.device);
   return teams;
 }
 
+/// Times of stages are those of a member that has a core, also where teamsOf has made teams slower.
+static void takeMembersAlone(Plan& plan, const TeamSplit& split, const Cluster& machines) {
+  std::vector<double> shares(plan.stages.size(), 1.0);
+  for (const PlanRank& rank : plan.ranks)
+    for (const PlanRank::Host& host : rank.hosts)
+      for (const std::int64_t team : rank.devices) {
+        double& share = shares[static_cast<std::size_t>(host.stage)];
+        share = std::min(share, shareOfCore(machines.deviceAt(team * split.members).cores, split));
+      }
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+    PlanStage& stage = plan.stages[s];
+    for (double* ms : {&stage.forwardMs, &stage.inputGradientMs, &stage.weightGradientMs, &stage.updateMs,
+                       &stage.allReduceCoreMs, &stage.forwardTeamMs, &stage.backwardTeamMs})
+      *ms *= shares[s];
+  }
+}
+
 void pdc::giveDevices(Plan& plan, const TeamSplit& split, const Cluster& machines) {
   if (split.isNone()) return;
   for (PlanStage& stage : plan.stages) stage.split = split;
+  takeMembersAlone(plan, split, machines);
   for (PlanRank& rank : plan.ranks) {
     std::vector<std::int64_t> devices;
     for (std::int64_t team : rank.devices)

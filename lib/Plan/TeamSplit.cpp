@@ -9,6 +9,10 @@ std::int64_t pdc::teamsAtOnce(std::int64_t cores, const TeamSplit& split) {
   return cores > 0 ? std::max<std::int64_t>(cores / split.members, 1) : 0;
 }
 
+double pdc::shareOfCore(std::int64_t cores, const TeamSplit& split) {
+  return cores > 0 ? std::min(1.0, static_cast<double>(cores) / split.members) : 1;
+}
+
 static std::string nameOf(const TeamSplit& split) {
   if (split.experts) return "ep";
   if (split.weights) return "tps";

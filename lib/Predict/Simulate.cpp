@@ -58,19 +58,25 @@ pdcrt::Times pdc::timesOf(const Plan& plan, bool ownLinks) {
   const auto splitOf = [&](const PlanRank& rank) {
     return rank.hosts.empty() ? TeamSplit() : plan.stages[static_cast<std::size_t>(rank.hosts[0].stage)].split;
   };
-  const bool alike = std::ranges::all_of(
-      plan.ranks, [&](const PlanRank& rank) { return splitOf(rank).members == splitOf(plan.ranks.front()).members; });
   std::int64_t together = plan.cluster.levels.empty() ? 1 : plan.cluster.levels[0].count;
+  const auto coresOf = [&](std::size_t group) {
+    return plan.cluster.deviceAt(static_cast<std::int64_t>(group) * together).cores;
+  };
   for (std::size_t r = 0; r < plan.ranks.size(); ++r) {
     auto group = static_cast<std::size_t>(network->leafOf(static_cast<int>(r)) / together);
     if (times.groupCores.size() <= group) times.groupCores.resize(group + 1, 0);
-    const std::int64_t cores = plan.cluster.deviceAt(static_cast<std::int64_t>(group) * together).cores;
-    const TeamSplit split = splitOf(plan.ranks[r]);
-    times.groupCores[group] = static_cast<int>(alike ? teamsAtOnce(cores, split) : cores);
-    if (!alike)
-      times.busyCores.push_back(static_cast<int>(cores > 0 ? std::min<std::int64_t>(split.members, cores) : 1));
     times.coreGroup.push_back(static_cast<int>(group));
   }
+  const TeamSplit first = plan.ranks.empty() ? TeamSplit() : splitOf(plan.ranks.front());
+  bool alike =
+      std::ranges::all_of(plan.ranks, [&](const PlanRank& rank) { return splitOf(rank).members == first.members; });
+  for (std::size_t group = 0; group < times.groupCores.size(); ++group)
+    alike = alike && shareOfCore(coresOf(group), first) == 1;
+  for (std::size_t group = 0; group < times.groupCores.size(); ++group)
+    times.groupCores[group] = static_cast<int>(alike ? teamsAtOnce(coresOf(group), first) : coresOf(group));
+  // A team that has too few cores slows itself down.
+  for (std::size_t r = 0; !alike && r < plan.ranks.size(); ++r)
+    times.busyCores.push_back(splitOf(plan.ranks[r]).members);
   return times;
 }
 

@@ -232,7 +232,7 @@ TEST(Simulator, RanksOfAServerShareItsCores) {
 TEST(Simulator, ATeamTakesACoreForEachMember) {
   Plan plan = planOf({{}, {}}, {{"server", 2, 1e12, 0}});
   for (PlanStage& stage : plan.stages) stage.split.members = 2;
-  for (const auto& [cores, ms] : {std::pair(0, 3.0), {4, 3.0}, {3, 6.0}, {2, 6.0}, {1, 6.0}}) {
+  for (const auto& [cores, ms] : {std::pair(0, 3.0), {4, 3.0}, {3, 6.0}, {2, 6.0}, {1, 12.0}}) {
     plan.cluster.device.cores = cores;
     EXPECT_NEAR(simulated(plan, {1, 0}), ms, 1e-6) << cores;
   }

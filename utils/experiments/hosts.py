@@ -76,10 +76,16 @@ def remove(namespace):
 
 
 class Hosts:
-    def __init__(self, count=2):
-        self.count = count
+    """`pinned`: each host has a core of its own, which all its processes share."""
+
+    def __init__(self, count=2, pinned=False):
+        self.count, self.pinned = count, pinned
         self.switch = f"{PREFIX}{os.getpid()}-switch"
         self.names = [f"{PREFIX}{os.getpid()}-{host}" for host in range(count)]
+
+    def inside(self, host):
+        """The words before a command that is to run there."""
+        return ["ip", "netns", "exec", self.names[host], *(["taskset", "-c", str(host)] if self.pinned else [])]
 
     def address(self, host):
         return f"{NETWORK}.{host + 1}"

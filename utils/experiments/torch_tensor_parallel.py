@@ -89,4 +89,5 @@ def main():
     distributed.destroy_process_group()
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -64,11 +64,11 @@ class StableExperts(Experts):
 
 class GroupedExperts(nn.Module):
     """GShard: tokens are routed in `groups`. In each of them an expert has `capacity` slots of its own, so that groups may lie on
-    different devices. (GShard leaves out second experts at random; these are always taken.)"""
+    different devices. (GShard leaves out second experts at random; these are always taken.) `chosen`: experts of a token, 1 as in Switch."""
 
-    def __init__(self, width, hidden, experts, capacity, groups):
+    def __init__(self, width, hidden, experts, capacity, groups, chosen=2):
         super().__init__()
-        self.experts, self.capacity, self.groups = experts, capacity, groups
+        self.experts, self.capacity, self.groups, self.chosen = experts, capacity, groups, chosen
         self.router = nn.Linear(width, experts, bias=False)
         self.up = nn.Parameter(torch.randn(experts, width, hidden) / math.sqrt(width))
         self.down = nn.Parameter(torch.randn(experts, hidden, width) / math.sqrt(hidden))
@@ -77,13 +77,15 @@ class GroupedExperts(nn.Module):
         """tokens: [token, width]"""
         grouped = tokens.view(self.groups, -1, tokens.shape[-1])
         probabilities = self.router(grouped).softmax(-1)
-        gates, best = probabilities.topk(2, dim=-1)
-        gates = gates / gates.sum(-1, keepdim=True)
-        first, second = (functional.one_hot(best[..., k], self.experts).to(tokens.dtype) for k in range(2))
-        balance = (first.mean(1) * probabilities.mean(1)).mean()  # over experts, and over groups
-        combine = 0
-        for k, choice, taken in ((0, first, 0), (1, second, first.sum(1, keepdim=True))):
+        gates, best = probabilities.topk(self.chosen, dim=-1)
+        if self.chosen > 1:
+            gates = gates / gates.sum(-1, keepdim=True)
+        choices = [functional.one_hot(best[..., k], self.experts).to(tokens.dtype) for k in range(self.chosen)]
+        balance = (choices[0].mean(1) * probabilities.mean(1)).mean()  # over experts, and over groups
+        combine, taken = 0, 0
+        for k, choice in enumerate(choices):
             place = ((choice.cumsum(1) - 1 + taken) * choice).sum(-1)
+            taken = taken + choice.sum(1, keepdim=True) if k else choice.sum(1, keepdim=True)
             fits = (place < self.capacity).to(tokens.dtype)
             slot = functional.one_hot(place.long().clamp(max=self.capacity - 1), self.capacity).to(tokens.dtype)
             combine = combine + torch.einsum("gs,gse,gsc->gsec", gates[..., k] * fits, choice, slot)

@@ -42,7 +42,7 @@ def main():
     parser.add_argument("name", choices=sorted(NETWORKS), nargs="?")
     parser.add_argument("output", nargs="?")
     parser.add_argument("--list", action="store_true", help="print the names of the published networks")
-    parser.add_argument("--size", choices=["small", "reduced", "full", "text"], default="small")
+    parser.add_argument("--size", choices=["small", "reduced", "full", "text", "hosts"], default="small")
     parser.add_argument("--opset", type=int)
     parser.add_argument("--batch", type=int, help="fixed instead of symbolic")
     parser.add_argument("--seed", type=int, default=0)

@@ -1,4 +1,5 @@
-"""The networks of this folder by name, in sizes: `small` for tests, `full` as published, `reduced` for a run on two cores."""
+"""The networks of this folder by name, in sizes: `small` for tests, `full` as published, `reduced` for a run on two cores, `hosts` for four processes
+on them (utils/bench-auto)."""
 from typing import Callable, NamedTuple
 
 import torch
@@ -91,6 +92,14 @@ def mixture(best, losses, layer=experts.Experts, small_experts=4, full_experts=8
                    arguments(32000, 768, 6, 12, full_experts, 4 * 128), (8, 128), auxiliary=losses)
 
 
+def grouped_switch(words, width, time, samples):
+    """Four layers with 8 experts, of which a token meets one, and a group for each of the samples; capacity 1.25."""
+    def make():
+        return experts.ExpertsLm(words, width, layers=4, heads=4, layer=experts.GroupedExperts, hidden=4 * width, experts=8,
+                                 capacity=-(-5 * time // 32), groups=samples, chosen=1)
+    return Network(make, *text(words, time), auxiliary={"balance_loss": 0.64})  # GShard's is a mean, Switch's 64 times as large
+
+
 def teaching_network(make, shape):
     network = Network(make, (Input("input", shape),), Input("label", (), 10))
     return {"small": network}
@@ -98,7 +107,7 @@ def teaching_network(make, shape):
 
 NETWORKS = {
     "alexnet": of_vision("alexnet", 64),
-    "vgg16": of_vision("vgg16", 32),
+    "vgg16": {**of_vision("vgg16", 32), "hosts": Network(lambda: vision.vgg16_of(32, 1024, 10), image(32), Input("label", (), 10))},
     "resnet18": of_vision("resnet18", 64),
     "resnet50": of_vision("resnet50", 64),
     "inception-v3": of_vision("inception_v3", 107, 299, auxiliary={"auxiliary": 0.4}),
@@ -111,9 +120,11 @@ NETWORKS = {
     "gpt2": {**of_text(attention.Gpt2, dict(words=60, width=32, layers=2, heads=4, positions=16),
                        dict(words=50257, width=768, layers=12, heads=12, positions=1024), (8, 128)),
              "text": Network(lambda: attention.Gpt2(words=256, width=64, layers=3, heads=4, positions=32),
-                             *text(256, 32))},  # of bytes
-    "llama": of_text(attention.Llama, dict(words=60, width=32, layers=2, heads=4, groups=2, hidden=48, positions=16),
-                     dict(words=32000, width=2048, layers=12, heads=32, groups=8, hidden=5632, positions=1024), (8, 128)),
+                             *text(256, 32)),  # of bytes
+             "hosts": Network(lambda: attention.Gpt2(words=2000, width=384, layers=4, heads=8, positions=64), *text(2000, 64))},
+    "llama": {**of_text(attention.Llama, dict(words=60, width=32, layers=2, heads=4, groups=2, hidden=48, positions=16),
+                        dict(words=32000, width=2048, layers=12, heads=32, groups=8, hidden=5632, positions=1024), (8, 128)),
+              "hosts": Network(lambda: attention.Llama(words=2000, width=384, layers=4, heads=8, groups=4, hidden=1024, positions=64), *text(2000, 64))},
     "awd-lm": of_text(recurrent.AwdLm, dict(words=60, width=24, hidden=32),
                       dict(words=33278, width=400, hidden=1150), (8, 70)),
     "gnmt8": gnmt(8),
@@ -121,7 +132,7 @@ NETWORKS = {
     "lstm-lm": lstm_lm(),
     "s2vt": {"small": captions(dict(features=32, words=40, width=16, hidden=24), 6, 5),
              "full": captions(dict(features=4096, words=12000, width=500, hidden=1000), 80, 20)},
-    "switch": mixture(1, {"balance_loss": 0.01}, chosen=1),
+    "switch": {**mixture(1, {"balance_loss": 0.01}, chosen=1), "hosts": grouped_switch(words=2000, width=192, time=32, samples=2)},
     "top2-experts": mixture(2, {"balance_loss": 0.01}, chosen=2),
     "gshard": mixture(2, {"balance_loss": 0.01}, layer=experts.GroupedExperts, groups=4),
     "st-moe": mixture(2, {"balance_loss": 0.01, "z_loss": 0.001}, layer=experts.StableExperts, chosen=2),

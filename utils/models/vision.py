@@ -18,10 +18,18 @@ def alexnet(full):
 def vgg16(full):
     if full:
         return torchvision.models.vgg16(weights=None)
-    widths = [8, 8, "M", 16, 16, "M", 32, 32, 32, "M", 64, 64, 64, "M", 64, 64, 64, "M"]
-    network = vgg.VGG(vgg.make_layers(widths), num_classes=10)
-    network.avgpool = nn.AdaptiveAvgPool2d(1)
+    network = vgg16_of(8, 64, 10)
     network.classifier = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Dropout(), nn.Linear(64, 10))
+    return network
+
+
+def vgg16_of(width, hidden, classes):
+    """For images of 32x32, `width` channels in the first of its 13 convolutions, three linear layers."""
+    widths = [width * factor if factor else "M" for factor in (1, 1, 0, 2, 2, 0, 4, 4, 4, 0, 8, 8, 8, 0, 8, 8, 8, 0)]
+    network = vgg.VGG(vgg.make_layers(widths), num_classes=classes, init_weights=True)
+    network.avgpool = nn.AdaptiveAvgPool2d(1)
+    network.classifier = nn.Sequential(nn.Linear(8 * width, hidden), nn.ReLU(), nn.Dropout(), nn.Linear(hidden, hidden), nn.ReLU(), nn.Dropout(),
+                                       nn.Linear(hidden, classes))
     return network
 
 

@@ -22,6 +22,9 @@ struct TeamSplit {
 /// Teams that `cores` cores, which several devices share, can compute for at once: at least one. 0 where each device
 /// has cores of its own, as `cores` is then.
 std::int64_t teamsAtOnce(std::int64_t cores, const TeamSplit& split);
+/// The share of a core that a member has where `cores` cores, which several devices share, are fewer than members; else
+/// 1.
+double shareOfCore(std::int64_t cores, const TeamSplit& split);
 
 /// "none", "tp:2" (tensor parallelism over two members), "tp:2,all", "sp:2" (sequence parallelism), "tps:2" (both),
 /// "tps:2,all", "ep:2" (expert parallelism).

@@ -4,8 +4,10 @@
 #include "LinkProfile.h"
 
 #include "collectives/TeamWork.h"
+#include "pdcrt/Launcher.h"
 #include "pdcrt/MappedFile.h"
 #include "transport/mpi/MpiTransport.h"
+#include "transport/tcp/TcpTransport.h"
 
 #include <algorithm>
 #include <array>
@@ -264,7 +266,15 @@ Status onRanks(const RunOptions& options, int ranks, bool (*measure)(Transport&,
     for (std::thread& other : others) other.join();
   } else {
     std::unique_ptr<Transport> transport;
-    if (Status status = openMpi(ranks, {}, transport); !status) return status;
+    const std::string meeting = meetingPoint();
+    const std::optional<LaunchedAs> launched = launchedAs();
+    if (!meeting.empty() && launched && launched->ranks != ranks)
+      return {Exit::usage, "--link takes " + std::to_string(ranks) + " processes here, " +
+                               std::to_string(launched->ranks) + " were started"};
+    const Status status = meeting.empty()
+                              ? openMpi(ranks, {}, transport)
+                              : openTcp(ranks, {launched ? launched->rank : 0, meeting, startPatience()}, transport);
+    if (!status) return status;
     reports = transport->rank() == 0;
     measured = measure(*transport, ranks, times);
   }

@@ -30,8 +30,9 @@ struct TeamTimes {
 /// rounds with few and with many bytes, in which the members wait for the result. False: another rank is gone.
 bool measureTeam(Transport& transport, int members, TeamTimes& times);
 
-/// pipeline --link=F.json: measures between two threads (--threads), or two processes that mpirun has started, and
-/// writes {"latency_s": …, "bandwidth_bytes_per_s": …, "core_s_per_byte": …}. With --team=N: in a team of as many,
+/// pipeline --link=F.json: measures between two threads (--threads), or two processes that mpirun or PDC_* have
+/// started, and writes {"latency_s": …, "bandwidth_bytes_per_s": …, "core_s_per_byte": …}. With --team=N: in a team of
+/// as many,
 /// {"team_sum": {"latency_s": …, "bandwidth_bytes_per_s": …}, "team_exchange": {…}}.
 Status profileLink(const RunOptions& options);
 
