@@ -314,7 +314,7 @@ std::vector<std::vector<ChainStage>> ChainLabels::paths() const {
 }
 
 bool ChainLabels::offer(Incumbent& incumbent, bool remember) const {
-  constexpr std::size_t few = 3;
+  const std::size_t few = flushes_ ? 1 : 3; // batches are simulated
   bool isBetter = false;
   const std::vector<std::vector<ChainStage>> all = paths();
   for (std::size_t k = 0; k < all.size() && !incumbent.isLate(); ++k)
@@ -325,9 +325,9 @@ bool ChainLabels::offer(Incumbent& incumbent, bool remember) const {
   return isBetter;
 }
 
-/// Raises `lowMs` to where labels are of all plans, but for 0.02 %. Returns whether the best plan is proven.
+/// Raises `lowMs` to where labels are of all plans, but for 0.05 %. Returns whether the best plan is proven.
 static bool raiseBound(ChainLabels& labels, double& lowMs, Incumbent& incumbent) {
-  constexpr double justBelow = 1 - 1e-10, closeEnough = 2e-4;
+  constexpr double justBelow = 1 - 1e-10, closeEnough = 5e-4;
   double reachedMs = incumbent.limitMs();
   for (int pass = 0; pass < 24 && !incumbent.isLate(); ++pass) {
     const double limitMs = incumbent.limitMs(), highMs = std::min(reachedMs, limitMs);
@@ -349,7 +349,7 @@ static bool raiseBound(ChainLabels& labels, double& lowMs, Incumbent& incumbent)
 /// The plans of the smallest time, and of a little more, between `leastMs` and `mostMs`, that labels of likely plans
 /// reach.
 static void offerLikely(ChainLabels& labels, double leastMs, double mostMs, Incumbent& incumbent) {
-  constexpr double closeEnough = 1.0005, step = 1.25, largeStep = 2;
+  constexpr double closeEnough = 1.001, step = 1.25, largeStep = 2;
   constexpr int fewPasses = 5, mostPasses = 24;
   double lowMs = leastMs, highMs = 0;
   for (int pass = 0; pass < mostPasses && !incumbent.isLate(); ++pass) {

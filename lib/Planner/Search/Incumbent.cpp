@@ -139,6 +139,10 @@ bool Incumbent::simulateBatches(const Partition& partition, PlanCost& cost) cons
   constexpr std::int64_t most = 2'000'000; // of stages; ten seconds
   if (minibatches * static_cast<std::int64_t>(plan.stages.size()) > most) return false;
   cost.timeMs = std::max(cost.timeMs, simulate(plan, schedule, minibatches).timePerMinibatchMs);
+  if (plan.cluster.device.cores == 0 && plan.cluster.devices.empty()) { // it is the same
+    cost.loadMs = std::max(cost.loadMs, cost.timeMs);
+    return true;
+  }
   plan.cluster.device.cores = 0;
   cost.loadMs = std::max(cost.loadMs, simulate(plan, schedule, minibatches).timePerMinibatchMs);
   return true;
