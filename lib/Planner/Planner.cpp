@@ -362,6 +362,13 @@ Expected<Plan> pdc::planPipeline(const CostGraph& given, const Cluster& cluster,
     return plan;
   // Only replicated stages beside others can need more in flight than the definition knows.
   const double lowerBoundMs = plan->lowerBoundMs;
+  for (const Partition& partition : solution->likely) {
+    const PlanCost cost = costOf(describePartition(graph, cluster, options, partition, false), options);
+    if (!cost.feasible || cost.timeMs >= plan->timeMs) continue;
+    Diagnostics ignored(nullptr);
+    Expected<Plan> better = finish(graph, cluster, options, {partition, cost, lowerBoundMs}, ignored);
+    if (better && better->timeMs < plan->timeMs) plan = std::move(better);
+  }
   for (const PlannerOptions& simpler : simplerPlans(cluster, options)) {
     std::optional<Solution> other = solve(graph, cluster, simpler);
     if (!other || other->cost.timeMs >= plan->timeMs) continue;

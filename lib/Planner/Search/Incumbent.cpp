@@ -62,15 +62,15 @@ bool Incumbent::fits(const Partition& partition) const {
 }
 
 bool Incumbent::keepIfBetter(Partition partition) {
-  // Beside a step of the search.
-  constexpr std::int64_t simulationPrice = 2'000;
   spendForEvaluation(partition.stages.size());
   PlanCost cost = model_.costOf(partition);
   if (!cost.feasible || !fits(partition)) return false;
   if (options_.schedule->hasBatches) {
     if (found_ && cost.timeMs > best_.cost.timeMs * (1 + 1e-9)) return false;
-    spend(simulationPrice);
-    simulateBatches(partition, cost);
+    // Beside a step of the search; more where batches have very many actions.
+    const std::int64_t actions = 7 * options_.microbatches * static_cast<std::int64_t>(partition.stages.size()) * 6;
+    spend(std::max<std::int64_t>(2'000, actions / 16));
+    if (!simulateBatches(partition, cost)) return false;
   }
   if (found_ && !isBetter(cost, partition, best_.cost, best_.partition)) return false;
   found_ = true;
@@ -129,13 +129,21 @@ bool Incumbent::offer(const States& states, const std::vector<RelaxedStage>& pat
   return better;
 }
 
-/// The time of a flushing schedule is what the simulator executes, with and without shared cores.
-void Incumbent::simulateBatches(const Partition& partition, PlanCost& cost) const {
+/// The time of a flushing schedule is what the simulator executes, with and without shared cores. False where that
+/// takes too long: replicas that do not divide a batch may repeat themselves after very many minibatches.
+bool Incumbent::simulateBatches(const Partition& partition, PlanCost& cost) const {
   Plan plan = describePartition(graph_, cluster_, options_, partition, false);
   for (std::size_t s = 0; s < plan.stages.size(); ++s) plan.stages[s].warmup = cost.warmup[s];
   pdcrt::Schedule schedule = buildSchedule(shapeOf(plan));
   std::int64_t minibatches = pdcrt::minibatchesInFlight(schedule) + 6 * pdcrt::periodMinibatches(schedule);
+  constexpr std::int64_t most = 2'000'000; // of stages; ten seconds
+  if (minibatches * static_cast<std::int64_t>(plan.stages.size()) > most) return false;
   cost.timeMs = std::max(cost.timeMs, simulate(plan, schedule, minibatches).timePerMinibatchMs);
+  if (plan.cluster.device.cores == 0 && plan.cluster.devices.empty()) { // it is the same
+    cost.loadMs = std::max(cost.loadMs, cost.timeMs);
+    return true;
+  }
   plan.cluster.device.cores = 0;
   cost.loadMs = std::max(cost.loadMs, simulate(plan, schedule, minibatches).timePerMinibatchMs);
+  return true;
 }

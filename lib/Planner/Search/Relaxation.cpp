@@ -21,7 +21,7 @@ Relaxation::Relaxation(const States& states, const SplitLoads& loads, const Plan
       if (states.precedes(i, j)) before_[j].push_back(i);
     pairs += before_[j].size();
   }
-  constexpr std::size_t mostKept = 300'000; // about 50 MB
+  constexpr std::size_t mostKept = 1'000'000; // about 170 MB
   if (pairs * splits > mostKept) return;
   kept_.resize(states.size());
   for (int j = 0; j < states.size(); ++j)

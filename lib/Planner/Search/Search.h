@@ -45,6 +45,12 @@ public:
     if (states_ == &states) states_ = nullptr;
   }
 
+  /// Keeps a plan that is likely to be executed as fast as it should be, beside the best one.
+  void remember(const States& states, const std::vector<ChainStage>& chain) {
+    likely_.push_back(partitionOf(states, chain));
+  }
+  const std::vector<Partition>& likely() const { return likely_; }
+
   bool found() const { return found_; }
   const Solution& best() const { return best_; }
 
@@ -61,7 +67,7 @@ private:
   void spendForEvaluation(std::size_t stages);
   bool keepIfBetter(Partition partition);
   bool fits(const Partition& partition) const;
-  void simulateBatches(const Partition& partition, PlanCost& cost) const;
+  bool simulateBatches(const Partition& partition, PlanCost& cost) const;
 
   const CostGraph& graph_;
   const Cluster& cluster_;
@@ -71,6 +77,7 @@ private:
   CostModel model_;
   bool found_ = false;
   Solution best_;
+  std::vector<Partition> likely_;
   const States* states_ = nullptr; ///< of chain_
   std::vector<ChainStage> chain_;
   std::int64_t left_ = 0;

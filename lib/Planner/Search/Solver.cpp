@@ -17,6 +17,7 @@
 #include "Search/Solver.h"
 
 #include "Chain/ChainBound.h"
+#include "Chain/ChainLabels.h"
 #include "Chain/PlanChain.h"
 #include "Search/Improve.h"
 
@@ -118,8 +119,11 @@ public:
         tryOneStage(states_, loads_.of(split), options_, devices_ / loads_.team(split), split, incumbent_);
     // Without a limit on time: a plan, or the proof that there is none.
     if (!relaxation_.label(std::numeric_limits<double>::max())) return states_.isComplete();
-    relaxEachSplit();
-    relax(1);
+    followChain();
+    if (!followed_ || !incumbent_.found()) {
+      relaxEachSplit();
+      relax(1);
+    }
     place();
     if (!isProven() && options_.stageReplicas.empty() && isUndivided(graph_)) {
       for (int level = 1; level < machine_.levels(); ++level)
@@ -130,12 +134,12 @@ public:
     Search search(graph_, options_, states_, loads_, machine_, relaxation_, placement_, placed_, incumbent_);
     bool proven = isProven();
     if (!proven && isSearchable()) {
-      incumbent_.allow(problems_[0].blocks.size() <= fewBlocks ? 1000 * effort : effort);
+      incumbent_.allow(problems_[0].blocks.size() <= fewBlocks ? 1000 * effort : isThorough() ? effort : effort / 20);
       proven = search.run(false) && states_.isComplete();
       if (!proven) improve();
     }
     if (incumbent_.found() && isSearchable()) {
-      incumbent_.allow(problems_[0].blocks.size() <= fewBlocks ? 100 * effort : effort);
+      incumbent_.allow(problems_[0].blocks.size() <= fewBlocks ? 100 * effort : isThorough() ? effort : effort / 20);
       search.run(true);
     }
     for (int round = 0;
@@ -150,15 +154,19 @@ public:
 
   double lowerBoundMs() const { return low_; }
   bool isComplete() const { return states_.isComplete(); }
+  bool hasFollowed() const { return followed_; }
 
 private:
   bool isProven() const { return incumbent_.found() && incumbent_.limitMs() * (1 - 1e-9) <= low_; }
 
   void improve() {
     if (isProven() || !incumbent_.found()) return;
-    incumbent_.allow(effort / 2);
+    incumbent_.allow(isThorough() ? effort / 2 : effort / 20);
     climb(states_, loads_, options_, machine_, incumbent_);
   }
+
+  /// Labels of a chain have found what a long search would.
+  bool isThorough() const { return !followed_ || problems_[0].blocks.size() <= 2 * fewBlocks; }
 
   bool isSearchable() const { return static_cast<double>(states_.size()) * devices_ < 4e5; }
 
@@ -211,6 +219,14 @@ private:
     if (states_.isComplete()) low_ = std::max(low_, std::min(best, limitMs));
   }
 
+  /// What minibatches in flight ask of stages in front of each other, in chains.
+  void followChain() {
+    if (isUndivided(graph_) || !ChainLabels::apply(problems_, states_, options_, machine_)) return;
+    followed_ = true;
+    ChainLabels labels(graph_, problems_, states_, loads_, options_, machine_, relaxation_);
+    if (searchChain(labels, loads_.count(), low_, incumbent_)) low_ = std::max(low_, incumbent_.limitMs());
+  }
+
   static constexpr std::int64_t effort = 500'000;
   static constexpr std::size_t fewBlocks = 8; ///< are searched to the end, however long that takes
   const CostGraph& graph_;
@@ -224,8 +240,9 @@ private:
   Incumbent& incumbent_;
   bool placed_; ///< whether places say more than numbers of devices do
   Placement placement_;
-  double low_;   ///< proven for all plans, or for those better than the best one before
-  bool isRough_; ///< others look for better plans
+  double low_;            ///< proven for all plans, or for those better than the best one before
+  bool isRough_;          ///< others look for better plans
+  bool followed_ = false; ///< whether followChain() has looked for plans
 };
 
 } // namespace
@@ -315,14 +332,14 @@ std::optional<Solution> pdc::solve(const CostGraph& graph, const Cluster& cluste
   double low = boundOfAll(problem, machine, options, largestTeam);
   if (isOne) low = std::max(low, chainMemoryBound(problem, options, machine));
   double coresMs = coresBound(problem, machine, options);
-  offerEachSplit(graph, cluster, options, incumbent);
-  bool proven = false;
+  bool proven = false, hasFollowed = false;
   {
     std::size_t most = problem.blocks.size() > manyBlocks ? fewStates : mostStates;
     bool isLongChain = isOne && problem.blocks.size() > manyBlocks && isBoundable(problem, options, machine);
     Pass first(graph, options, problems, machine, States(problem, most), low, incumbent, isLongChain);
     proven = first.run();
     low = first.lowerBoundMs();
+    hasFollowed = first.hasFollowed();
     if (first.isComplete() || !incumbent.found()) proven = proven && first.isComplete();
     if (!incumbent.found()) return std::nullopt;
     if (!proven && !first.isComplete() && isOne) planChain(problem, options, machine, low, incumbent);
@@ -332,10 +349,14 @@ std::optional<Solution> pdc::solve(const CostGraph& graph, const Cluster& cluste
       low = std::min(low, bestMs);
     }
   }
+  constexpr std::size_t fewBlocks = 16; // else the labels of its chain have looked at each split
+  if (!proven && low < incumbent.limitMs() * (1 - 1e-9) && (!hasFollowed || problem.blocks.size() <= fewBlocks))
+    offerEachSplit(graph, cluster, options, incumbent);
   const bool hasEnded = proven || low >= incumbent.limitMs() * (1 - 1e-9);
   if (!hasEnded && problem.blocks.size() <= manyBlocks) offerStraight(graph, cluster, options, incumbent);
   Solution solution = incumbent.best();
   solution.lowerBoundMs = std::min(std::max(low, coresMs), solution.cost.timeMs);
   if (proven) solution.lowerBoundMs = solution.cost.timeMs;
+  solution.likely = incumbent.likely();
   return solution;
 }

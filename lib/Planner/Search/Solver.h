@@ -11,6 +11,9 @@ struct Solution {
   Partition partition;
   PlanCost cost;
   double lowerBoundMs = 0; ///< of cost.timeMs over all partitions
+  /// That are likely to be executed as fast as the cost model says, where the best one may not be; not all are
+  /// feasible.
+  std::vector<Partition> likely = {};
 };
 
 /// The best feasible partition in the order of docs/PlannerModels.md; nothing if there is none (or the search, which

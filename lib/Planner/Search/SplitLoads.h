@@ -33,9 +33,9 @@ public:
   bool mustRecompute() const { return loads_[0].mustRecompute(); }
   const StageHost& best() const { return loads_[0].best(); }
 
-private:
-  bool isClean(int state, int split) const { return clean_[state * loads_.size() + split]; }
+  bool isClean(int state, int split) const { return clean_.empty() || clean_[state * loads_.size() + split]; }
 
+private:
   std::vector<States> states_; ///< of all splits but the first
   std::vector<StageLoads> loads_;
   std::vector<int> teams_;

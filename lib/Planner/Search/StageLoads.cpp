@@ -132,6 +132,19 @@ void StageLoads::memoryTerms(const Stage& stage, int replicas, bool recompute, s
   perWarmup = stageMemory(one, bytes).total() - base;
 }
 
+StageLoads::Flight StageLoads::flight(const Stage& stage, int replicas, bool recompute) const {
+  Flight flight;
+  flight.computeMs = computeMs(stage, recompute, best_.speed);
+  flight.updateMs = updateMs(stage, replicas, best_.speed);
+  flight.isDelayed = syncDelay(stage, replicas) > 0;
+  if (replicas > 1) {
+    flight.syncMs = allReduceMs(stage, replicas);
+    flight.exposedMs = exposedMs(stage, replicas, recompute, best_.speed, flight.syncMs);
+  }
+  memoryTerms(stage, replicas, recompute, flight.baseBytes, flight.bytesPerWarmup);
+  return flight;
+}
+
 StageLoads::Terms StageLoads::terms(const Stage& stage, int replicas, bool recompute, const StageHost& host) const {
   Terms terms{};
   int delay = syncDelay(stage, replicas);
@@ -225,7 +238,16 @@ int StageLoads::fewestReplicas(const Stage& stage, double limitMs, int most, boo
   auto roundUp = [&](int r) { return (r + unit_ - 1) / unit_ * unit_; };
   most = most / unit_ * unit_;
   if (flush_) {
-    for (int r = unit_; r <= most; r += unit_)
+    // With fewer, the busiest computes longer than a batch may take.
+    const double batchMs = limitMs * microbatches_ * (1 + 1e-9), ownMs = computeMs(stage, recompute, best_.speed);
+    double least = 1;
+    if (drains_ && ownMs > 0) {
+      const double each = std::floor(batchMs / ownMs);
+      if (each < 1) return 0;
+      least = std::max(least, std::ceil(microbatches_ / each * (1 - 1e-12)));
+    }
+    if (least > most) return 0;
+    for (int r = roundUp(static_cast<int>(least)); r <= most; r += unit_)
       if (bound(stage, r, recompute, best_) <= limitMs) return r;
     return 0;
   }

@@ -63,6 +63,7 @@ public:
   /// The smallest number of replicas, at most `most`, with which the best device makes the bound at most `limitMs`;
   /// 0 if there is none.
   int fewestReplicas(const Stage& stage, double limitMs, int most) const;
+  int fewestReplicas(const Stage& stage, double limitMs, int most, bool recompute) const;
 
   /// From now on replicas are multiples of `unit`, and stages begin at multiples of it. What is a bound of aligned
   /// plans only is no bound of others. 1 is the start.
@@ -82,6 +83,15 @@ public:
     return computeMs(stage, recompute, speed) + (flush_ ? 0 : updateMs(stage, replicas, speed));
   }
 
+  /// What a stage adds to loops through it, at least, on the best device, and what minibatches in flight take.
+  struct Flight {
+    double computeMs = 0, updateMs = 0, syncMs = 0;
+    double exposedMs = 0;   ///< what the backward does not hide of its all-reduce
+    bool isDelayed = false; ///< whether it goes on computing beside its all-reduce, until the next one
+    std::int64_t baseBytes = 0, bytesPerWarmup = 0;
+  };
+  Flight flight(const Stage& stage, int replicas, bool recompute) const;
+
   bool mayRecompute() const { return mayRecompute_; }
   bool mustRecompute() const { return mustRecompute_; }
   const StageHost& best() const { return best_; }
@@ -93,7 +103,6 @@ private:
   using Terms = std::array<double, termCount>;
   static double largest(const Terms& terms);
   Terms terms(const Stage& stage, int replicas, bool recompute, const StageHost& host) const;
-  int fewestReplicas(const Stage& stage, double limitMs, int most, bool recompute) const;
 
   int syncDelay(const Stage& stage, int replicas) const { return overlap_ && replicas > 1 && !stage.alone; }
   double allReduceMs(const Stage& stage, int replicas) const;

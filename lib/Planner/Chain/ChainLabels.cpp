@@ -1,0 +1,379 @@
+#include "Chain/ChainLabels.h"
+
+#include "Chain/ChainSums.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+using namespace pdc;
+
+static constexpr double rounding = 1e-7; // of numbers of minibatches
+
+bool ChainLabels::apply(const std::vector<SolverProblem>& problems, const States& states, const PlannerOptions& options,
+                        const Machine& machine) {
+  const ScheduleDef& kind = *options.schedule;
+  if (!states.isComplete() || states.size() != static_cast<int>(problems[0].blocks.size()) + 1 || states.size() < 3)
+    return false;
+  if (machine.classes().size() != 1 || machine.classes()[0].memoryBytes <= 0 || machine.levels() == 0) return false;
+  if (kind.splitsBackward || kind.isGiven || kind.stagesPerRank > 1 || (kind.hasBatches && !kind.flushes)) return false;
+  if (options.warmupPolicy != WarmupPolicy::hide || !options.stageReplicas.empty() || !options.stageSplits.empty())
+    return false;
+  return isChain(problems[0]) && ChainSums(problems[0], options, machine).everyGradientReturns;
+}
+
+ChainLabels::ChainLabels(const CostGraph& graph, const std::vector<SolverProblem>& problems, const States& states,
+                         const SplitLoads& loads, const PlannerOptions& options, const Machine& machine,
+                         Relaxation& relaxation)
+    : states_(states), loads_(loads), options_(options), machine_(machine), relaxation_(relaxation),
+      flushes_(options.schedule->hasBatches),
+      waitsForSlots_(flushes_ && options.schedule->takesWarmup() && !options.schedule->forwardsFirst),
+      microbatches_(static_cast<double>(options.microbatches)), n_(states.last()),
+      devices_(static_cast<int>(std::min<std::int64_t>(machine.components(0), 1 << 20))) {
+  const int top = machine.levels() - 1;
+  std::vector<int> place(problems[0].blocks.size());
+  for (std::size_t i = 0; i < place.size(); ++i)
+    place[static_cast<std::size_t>(problems[0].dag.order()[i])] = static_cast<int>(i);
+  const auto places = static_cast<std::size_t>(n_) + 1;
+  least_.assign(places, std::numeric_limits<double>::infinity());
+  likely_.assign(places, 0);
+  const auto splits = static_cast<std::size_t>(loads.count());
+  unclean_.assign(places * splits, false);
+  parted_.assign(places * splits, false);
+  for (int split = 0; split < loads.count(); ++split) {
+    const ChainSums sums(problems[static_cast<std::size_t>(split)], options, machine);
+    for (std::size_t j = 1; j + 1 < places; ++j) {
+      least_[j] = std::min(least_[j], 2 * (machine.routeLatencyMs(0) + sums.nextBytes[j] / machine.bytesPerMs(0)));
+      likely_[j] =
+          std::max(likely_[j], 2 * machine.transferMs(top, sums.cutBytes[j], loads.team(split) * sums.cutBytes[j]));
+      unclean_[j * splits + static_cast<std::size_t>(split)] = !loads.isClean(static_cast<int>(j), split);
+    }
+    const CostGraph& own = graph.in(split);
+    for (const CostTensor& tensor : own.tensors) {
+      if (!tensor.isPart || tensor.to.empty()) continue;
+      const auto placeOf = [&](std::int64_t node) {
+        return place[static_cast<std::size_t>(problems[0].blockOf[static_cast<std::size_t>(node)])];
+      };
+      int last = 0;
+      for (std::int64_t to : tensor.to) last = std::max(last, placeOf(to));
+      for (int j = placeOf(tensor.from) + 1; j <= last; ++j)
+        parted_[static_cast<std::size_t>(j) * splits + static_cast<std::size_t>(split)] = true;
+    }
+    for (std::size_t j = 0; j < places; ++j)
+      if (unclean_[j * splits + static_cast<std::size_t>(split)])
+        parted_[j * splits + static_cast<std::size_t>(split)] = true;
+  }
+  least_.front() = least_.back() = 0;
+}
+
+bool ChainLabels::label(double timeMs, Of of) {
+  timeMs_ = timeMs;
+  of_ = of;
+  labels_.assign(1, Label{});
+  fronts_.assign(static_cast<std::size_t>(n_) + 1, std::vector<Front>(static_cast<std::size_t>(loads_.count()) + 1));
+  fronts_.back()[0] = {0};
+  if (!relaxation_.label(timeMs)) return false;
+  for (int i = n_ - 1; i >= 0; --i)
+    for (int split = 0; split < loads_.count(); ++split) {
+      if (only_ >= 0 && split != only_) continue;
+      if (relaxation_.fewest(i, 0, i == 0 ? -1 : split) >= devices_) continue;
+      for (int j = i + 1; j <= n_; ++j) extend(i, j, split);
+    }
+  for (const Front& front : fronts_[0])
+    if (!front.empty()) return true;
+  return false;
+}
+
+/// Stages of one split between two places.
+void ChainLabels::extend(int i, int j, int split) {
+  const StageLoads& loads = loads_.of(split);
+  const int team = loads_.team(split), before = i == 0 ? 0 : relaxation_.fewest(i, 0, split);
+  const Front& behind = frontOf(j, split);
+  if (behind.empty()) return;
+  const int least = labels_[static_cast<std::size_t>(behind.front())].devices;
+  const int most =
+      options_.straight ? std::min(1, (devices_ - before - least) / team) : (devices_ - before - least) / team;
+  if (most < 1) return;
+  if ((states_.leastMs(j) - states_.leastMs(i)) / loads_.best().speed > timeMs_ * (most + 1)) return;
+  const StageLoads::Stage& stage = relaxation_.stage(j, static_cast<std::size_t>(i), split);
+  for (bool recompute : {false, true}) {
+    if (recompute ? !loads.mayRecompute() : loads.mustRecompute()) continue;
+    const int fewest = loads.fewestReplicas(stage, timeMs_, most, recompute);
+    if (fewest == 0) continue;
+    flights_.clear();
+    const Stage own{loads, stage, split, team, fewest, most, recompute};
+    extend(own, behind, frontOf(i, split));
+  }
+}
+
+void ChainLabels::extend(const Stage& stage, const Front& behind, Front& front) {
+  for (int id : behind) {
+    const Label label = labels_[static_cast<std::size_t>(id)];
+    const bool isStraddling =
+        of_ == Of::likelyPlans && machine_.machineSize() < devices_ && label.devices % stage.team != 0;
+    if (!isStraddling) (flushes_ ? addFlushing(stage, label, id, front) : addAsynchronous(stage, label, id, front));
+  }
+}
+
+ChainLabels::Flight ChainLabels::flightOf(const Stage& stage, int replicas) const {
+  const StageLoads::Flight of = stage.loads.flight(stage.stage, replicas, stage.recompute);
+  Flight flight;
+  flight.replicas = replicas;
+  flight.isFastEnough = replicas == stage.fewest ||
+                        stage.loads.bound(stage.stage, replicas, stage.recompute, stage.loads.best()) <= timeMs_;
+  flight.computeMs = of.computeMs;
+  flight.loopMs = of.computeMs + of.updateMs + (of.isDelayed ? 0 : of.exposedMs);
+  flight.syncLoopMs = of.isDelayed ? of.computeMs + of.updateMs + of.syncMs : 0;
+  flight.workMs = std::ceil(microbatches_ / replicas) * of.computeMs;
+  flight.endMs = options_.shards(2) ? 0 : of.updateMs + of.exposedMs;
+  flight.isExposed = replicas > 1 && (!of.isDelayed || of.syncMs > 0.25 * replicas * timeMs_);
+  const std::int64_t room = stage.loads.best().limitBytes - of.baseBytes;
+  if (room >= 0) flight.mostWarmup = of.bytesPerWarmup > 0 ? room / of.bytesPerWarmup : std::int64_t{1} << 40;
+  return flight;
+}
+
+const ChainLabels::Flight& ChainLabels::flight(const Stage& stage, int replicas) {
+  const auto at = static_cast<std::size_t>(replicas - stage.fewest);
+  if (flights_.size() <= at) flights_.resize(at + 1);
+  if (flights_[at].replicas == 0) flights_[at] = flightOf(stage, replicas);
+  return flights_[at];
+}
+
+/// The least warm-up of a stage.
+std::int64_t ChainLabels::warmupFor(const Stage& stage, const Flight& flight, double ahead) const {
+  if (stage.stage.to == n_) return 0;
+  const double r = flight.replicas;
+  double warmup = std::ceil((ahead + flight.loopMs / timeMs_) / r - rounding) - 1;
+  if (flight.syncLoopMs > 0)
+    warmup = std::max(warmup, std::ceil((ahead + flight.syncLoopMs / timeMs_) / r - rounding) - 2);
+  return warmup > 0 ? static_cast<std::int64_t>(warmup) : 0;
+}
+
+/// That of hideUpperBound() (Predict/Warmup.h).
+std::int64_t ChainLabels::likelyWarmup(const Stage& stage, const Flight& flight, const Label& behind) const {
+  if (stage.stage.to == n_) return 0;
+  const std::int64_t r = flight.replicas, next = behind.replicas;
+  const std::int64_t ahead = flight.isExposed || behind.isExposed
+                                 ? (behind.warmup + 2) * next + r - 2 * std::gcd(r, next)
+                                 : (behind.warmup + 1) * next;
+  const double trips = borderMs(stage.stage.to) / timeMs_;
+  return static_cast<std::int64_t>(std::ceil((static_cast<double>(ahead) + trips) / static_cast<double>(r) - rounding));
+}
+
+void ChainLabels::addAsynchronous(const Stage& stage, const Label& label, int id, Front& front) {
+  constexpr int tries = 24, beyond = 3;
+  const int i = stage.stage.from, j = stage.stage.to;
+  const int before = i == 0 ? 0 : relaxation_.fewest(i, 0, stage.split);
+  const int most = std::min(stage.most, (devices_ - before - label.devices) / stage.team);
+  const double ahead = label.ahead + borderMs(j) / timeMs_;
+  const auto add = [&](int replicas, double aheadOfIt, double computeMs, std::int64_t warmup, bool isExposed) {
+    insert(front, {.devices = label.devices + replicas * stage.team,
+                   .ahead = aheadOfIt + computeMs / timeMs_,
+                   .behindMs = 0,
+                   .next = id,
+                   .to = j,
+                   .replicas = replicas,
+                   .split = stage.split,
+                   .recompute = stage.recompute,
+                   .isExposed = isExposed,
+                   .warmup = warmup});
+  };
+  if (most < stage.fewest) return;
+  // Fewer replicas have no room for what is in flight, even with the memory that the most of them have.
+  int replicas = stage.fewest;
+  if (j < n_) {
+    const double computeMs = flight(stage, stage.fewest).computeMs;
+    const std::int64_t slots = 1 + std::max(flight(stage, stage.fewest).mostWarmup, flightOf(stage, most).mostWarmup);
+    if (slots <= 0) return;
+    const double least = std::ceil((ahead + computeMs / timeMs_) / static_cast<double>(slots) - rounding);
+    if (least > most) return;
+    replicas = std::max(replicas, static_cast<int>(least));
+  }
+  int fitting = 0;
+  for (int last = replicas + tries; replicas <= most && replicas < last; ++replicas) {
+    const Flight& own = flight(stage, replicas);
+    if (!own.isFastEnough) continue;
+    std::int64_t warmup = warmupFor(stage, own, ahead);
+    if (of_ == Of::likelyPlans) warmup = std::max(warmup, likelyWarmup(stage, own, label));
+    if (warmup > own.mostWarmup) continue;
+    const double kept = static_cast<double>(warmup) * replicas;
+    add(replicas, std::max(ahead, kept), own.computeMs, warmup, own.isExposed);
+    if (kept <= ahead) return;
+    if (++fitting < beyond) continue;
+    ++replicas;
+    break;
+  }
+  if (replicas <= most && of_ == Of::allPlans) add(replicas, ahead, flight(stage, stage.fewest).computeMs, 0, false);
+}
+
+void ChainLabels::addFlushing(const Stage& stage, const Label& label, int id, Front& front) {
+  const int i = stage.stage.from, j = stage.stage.to;
+  const int before = i == 0 ? 0 : relaxation_.fewest(i, 0, stage.split);
+  const int most = std::min(stage.most, (devices_ - before - label.devices) / stage.team);
+  const double batchMs = microbatches_ * timeMs_ * (1 + 1e-12), wayMs = states_.leastMs(i) / loads_.best().speed;
+  for (int replicas = stage.fewest; replicas <= most; ++replicas) {
+    // Batches that replicas share unevenly repeat themselves after many of them only.
+    if (of_ == Of::likelyPlans && options_.microbatches % replicas != 0) continue;
+    const Flight& own = flight(stage, replicas);
+    const double behindMs = label.behindMs + borderMs(j) + own.computeMs,
+                 passedMs = label.ahead + borderMs(j) + own.computeMs;
+    double workMs = own.workMs;
+    if (waitsForSlots_ && own.mostWarmup >= 0) {
+      const auto slots = static_cast<double>(own.mostWarmup) + 1;
+      workMs = std::max(workMs, (std::floor((std::ceil(microbatches_ / replicas) - 1) / slots) + 1) * behindMs);
+    }
+    if (passedMs + wayMs > batchMs) return;
+    std::int64_t warmup = 0;
+    if (of_ == Of::likelyPlans && waitsForSlots_) {
+      warmup =
+          std::min(likelyWarmup(stage, own, label), static_cast<std::int64_t>(std::ceil(microbatches_ / replicas)) - 1);
+      if (warmup > own.mostWarmup) continue;
+    }
+    const double restMs = std::max(workMs, passedMs);
+    if (own.isFastEnough && restMs + wayMs + (i == 0 ? own.endMs : 0) <= batchMs)
+      insert(front, {.devices = label.devices + replicas * stage.team,
+                     .ahead = restMs,
+                     .behindMs = behindMs,
+                     .next = id,
+                     .to = j,
+                     .replicas = replicas,
+                     .split = stage.split,
+                     .recompute = stage.recompute,
+                     .isExposed = own.isExposed,
+                     .warmup = warmup});
+    if (own.isFastEnough && workMs <= passedMs) return;
+  }
+}
+
+void ChainLabels::insert(Front& front, const Label& label) {
+  const auto at = [&](int id) -> Label& { return labels_[static_cast<std::size_t>(id)]; };
+  auto place = std::upper_bound(front.begin(), front.end(), label.devices,
+                                [&](int devices, int id) { return devices < at(id).devices; });
+  if (place != front.begin() && at(*(place - 1)).ahead <= label.ahead) {
+    Label& better = at(*(place - 1));
+    if (of_ == Of::allPlans) better.behindMs = std::min(better.behindMs, label.behindMs);
+    return;
+  }
+  // Those with as many devices or more that are not less ahead.
+  auto first = place;
+  if (first != front.begin() && at(*(first - 1)).devices == label.devices) --first;
+  auto last = first;
+  double behindMs = label.behindMs;
+  for (; last != front.end() && at(*last).ahead >= label.ahead; ++last)
+    if (of_ == Of::allPlans) behindMs = std::min(behindMs, at(*last).behindMs);
+  const auto id = static_cast<int>(labels_.size());
+  labels_.push_back(label);
+  labels_.back().behindMs = behindMs;
+  if (first == last) {
+    front.insert(first, id);
+  } else {
+    *first = id;
+    front.erase(first + 1, last);
+  }
+  constexpr std::size_t mostLabels = 48;
+  if (front.size() > mostLabels) thin(front);
+}
+
+/// Joins the two neighbours that differ least, or leaves one of them out.
+void ChainLabels::thin(Front& front) {
+  std::size_t closest = 1;
+  double least = std::numeric_limits<double>::infinity();
+  for (std::size_t k = 1; k + 1 < front.size(); ++k) {
+    const Label &a = labels_[static_cast<std::size_t>(front[k - 1])], &b = labels_[static_cast<std::size_t>(front[k])];
+    const double apart = (a.ahead - b.ahead) / (std::abs(b.ahead) + 1e-300) +
+                         static_cast<double>(b.devices - a.devices) / static_cast<double>(b.devices + 1);
+    if (apart < least) least = apart, closest = k;
+  }
+  if (of_ == Of::allPlans) {
+    Label joined = labels_[static_cast<std::size_t>(front[closest])];
+    const Label& other = labels_[static_cast<std::size_t>(front[closest - 1])];
+    joined.devices = other.devices;
+    joined.behindMs = std::min(joined.behindMs, other.behindMs);
+    front[closest - 1] = static_cast<int>(labels_.size());
+    labels_.push_back(joined);
+  }
+  front.erase(front.begin() + static_cast<std::ptrdiff_t>(closest));
+}
+
+std::vector<std::vector<ChainStage>> ChainLabels::paths() const {
+  std::vector<std::vector<ChainStage>> paths;
+  for (const Front& front : fronts_[0])
+    for (int id : front) {
+      std::vector<ChainStage> path;
+      int place = 0;
+      for (int at = id; at > 0;) {
+        const Label& label = labels_[static_cast<std::size_t>(at)];
+        path.push_back({place, label.to, label.replicas, label.recompute, {label.replicas}, label.split});
+        place = label.to;
+        at = label.next;
+      }
+      paths.push_back(std::move(path));
+    }
+  return paths;
+}
+
+bool ChainLabels::offer(Incumbent& incumbent, bool remember) const {
+  const std::size_t few = flushes_ ? 1 : 3; // batches are simulated
+  bool isBetter = false;
+  const std::vector<std::vector<ChainStage>> all = paths();
+  for (std::size_t k = 0; k < all.size() && !incumbent.isLate(); ++k)
+    if (k < few || k + 1 == all.size()) {
+      isBetter |= incumbent.offer(states_, all[k]);
+      if (remember && k == 0) incumbent.remember(states_, all[k]);
+    }
+  return isBetter;
+}
+
+/// Raises `lowMs` to where labels are of all plans, but for 0.05 %. Returns whether the best plan is proven.
+static bool raiseBound(ChainLabels& labels, double& lowMs, Incumbent& incumbent) {
+  constexpr double justBelow = 1 - 1e-10, closeEnough = 5e-4;
+  double reachedMs = incumbent.limitMs();
+  for (int pass = 0; pass < 24 && !incumbent.isLate(); ++pass) {
+    const double limitMs = incumbent.limitMs(), highMs = std::min(reachedMs, limitMs);
+    if (limitMs <= lowMs * (1 + 1e-9)) return true;
+    if (highMs < limitMs && highMs - lowMs < closeEnough * highMs) return false;
+    const bool isLast = pass == 0 || highMs - lowMs < closeEnough * highMs;
+    const double timeMs = isLast ? highMs * justBelow : std::sqrt(lowMs * highMs);
+    if (labels.label(timeMs, ChainLabels::Of::allPlans)) {
+      reachedMs = timeMs;
+      labels.offer(incumbent);
+    } else {
+      lowMs = timeMs;
+      if (isLast && highMs == limitMs) return true;
+    }
+  }
+  return false;
+}
+
+/// The plans of the smallest time, and of a little more, between `leastMs` and `mostMs`, that labels of likely plans
+/// reach.
+static void offerLikely(ChainLabels& labels, double leastMs, double mostMs, Incumbent& incumbent) {
+  constexpr double closeEnough = 1.001, step = 1.25, largeStep = 2;
+  constexpr int fewPasses = 5, mostPasses = 24;
+  double lowMs = leastMs, highMs = 0;
+  for (int pass = 0; pass < mostPasses && !incumbent.isLate(); ++pass) {
+    if (highMs > 0 && highMs <= lowMs * closeEnough) break;
+    if (highMs == 0 && lowMs >= mostMs) return;
+    double timeMs = lowMs * (pass == 0 ? closeEnough : pass < fewPasses ? step : largeStep);
+    timeMs = highMs > 0 ? std::sqrt(lowMs * highMs) : std::min(mostMs, timeMs);
+    (labels.label(timeMs, ChainLabels::Of::likelyPlans) ? highMs : lowMs) = timeMs;
+  }
+  for (double slack : {1.0, 1.01, 1.03})
+    if (highMs > 0 && labels.label(slack * highMs, ChainLabels::Of::likelyPlans)) labels.offer(incumbent, true);
+}
+
+bool pdc::searchChain(ChainLabels& labels, int splits, double& lowMs, Incumbent& incumbent) {
+  if (lowMs <= 0) return false;
+  constexpr double endless = 1e300;
+  offerLikely(labels, lowMs, endless, incumbent);
+  if (!incumbent.found()) return false;
+  const bool isProven = raiseBound(labels, lowMs, incumbent);
+  if (splits == 1 || isProven) return isProven;
+  for (int split = 0; split < splits; ++split) {
+    labels.restrictTo(split);
+    offerLikely(labels, lowMs, incumbent.limitMs(), incumbent);
+  }
+  labels.restrictTo(-1);
+  return incumbent.limitMs() <= lowMs * 1.001 && raiseBound(labels, lowMs, incumbent);
+}

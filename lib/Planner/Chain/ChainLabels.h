@@ -1,0 +1,137 @@
+// The relaxed problem of a chain, from its last stage to the first, with what stages ask of those in front of them: how
+// many minibatches must be in flight, or how much of a batch is left. It knows teams: a stage on a larger team is
+// passed sooner, so that fewer minibatches are in flight in front of it, and takes more devices for it.
+//
+// At a fixed time T per minibatch, a label of place i is what a plan as fast as T may have made of the places from i
+// on. Stage s = [i, j) of the plan, on R replicas, takes C = F + B; c_j is the least that a transfer over border j
+// takes.
+//
+// Schedules that do not flush: a label is (devices, ahead). The cost model asks of every loop from s to a later stage u
+//
+//   (w_s + 1)·R_s ≥ w_u·R_u + (Σ_{t = s..u} C_t + 2 Σ c + U_s) / T
+//
+// (Cost/CostModel.h: where d_s = 0 its room is less). With D_s = max over u > s of w_u·R_u + (Σ_{t = s+1..u} C_t + 2 Σ
+// c) / T this is (w_s + 1)·R_s ≥ D_s + (C_s + U_s) / T, and where d_s = 1, (w_s + 2)·R_s ≥ D_s + (C_s + U_s + sync_s) /
+// T. So the least w_s follows from D_s alone, and must fit into memory. In front of it,
+//
+//   D_{s-1} = max(D_s, w_s·R_s) + (C_s + 2 c_i) / T
+//
+// Schedules that flush, of m microbatches per batch, n_s = ceil(m / R_s): a label is (devices, rest, behind). A batch
+// takes at least way_s + work_s + U_0 + e_0, where way_s = Σ_{t < s} (C_t + 2c), and work_s is the larger of n_s·C_s
+// and, if w_s + 1 minibatches fit, (floor((n_s - 1) / (w_s + 1)) + 1)·(C_s + behind_s): forward k waits for backward
+// k - w_s - 1, which ends a whole loop through behind_s = Σ_{t > s} (C_t + 2c) after its forward begins. Hence
+//
+//   rest_{s-1} = max(work_s, C_s + 2 c_j + rest_s),   rest + U_0 + e_0 ≤ m·T in front of the first stage
+//
+// Proof that a T without a label of place 0 within the devices has no plan: by induction from the last stage, some
+// label of each border of a plan as fast as T is in no number above what the plan has there. Each step is monotone in
+// all of them, and a label is given up only for one that is in no number above it; where a front has too many labels,
+// two become one with the least of both. Replicas are tried from the fewest of StageLoads on; for more than are tried a
+// label stands that has their least devices and no rounding of w_s·R_s.
+//
+// Complexity of one T: O(n²) stages of each split, times labels of a front.
+#pragma once
+
+#include "Search/Search.h"
+
+namespace pdc {
+
+class ChainLabels {
+public:
+  ChainLabels(const CostGraph& graph, const std::vector<SolverProblem>& problems, const States& states,
+              const SplitLoads& loads, const PlannerOptions& options, const Machine& machine, Relaxation& relaxation);
+
+  /// Whether this holds for a graph: its states are the prefixes of a chain in which every gradient returns, devices
+  /// are equal, and the planner chooses replicas, splits and warm-up.
+  static bool apply(const std::vector<SolverProblem>& problems, const States& states, const PlannerOptions& options,
+                    const Machine& machine);
+
+  /// What labels are of: all plans, or such as are likely to be executed as fast as T. Those have as many minibatches
+  /// in flight as hideUpperBound() asks for, keep teams on one machine each and the split of a stage where the other
+  /// would gather, and count transfers as slow as they may be. Their labels are left out instead of joined.
+  enum class Of : std::uint8_t { allPlans, likelyPlans };
+
+  /// From now on all stages have this split; -1, the start: each may have any.
+  void restrictTo(int split) { only_ = split; }
+
+  /// Labels all places for time `timeMs`. Returns whether place 0 has one with the devices that there are.
+  bool label(double timeMs, Of of);
+
+  /// The plans behind the labels of place 0, that of the fewest devices first.
+  std::vector<std::vector<ChainStage>> paths() const;
+
+  /// Evaluates a few of them. Returns whether one is better than the best before.
+  bool offer(Incumbent& incumbent, bool remember = false) const;
+
+private:
+  struct Label {
+    int devices = 0;
+    double ahead = 0, behindMs = 0; ///< ahead: in minibatches, or ms of a batch
+    int next = -1, to = 0, replicas = 0, split = 0;
+    bool recompute = false, isExposed = false; ///< isExposed: its all-reduce delays what is in flight
+    std::int64_t warmup = 0;
+  };
+  /// Labels of which none is in no number above another, by devices.
+  using Front = std::vector<int>;
+  /// A stage with a number of replicas.
+  struct Flight {
+    int replicas = 0;
+    bool isFastEnough = false;
+    double computeMs = 0, loopMs = 0, syncLoopMs = 0; ///< syncLoopMs: 0 if there is no such loop
+    double workMs = 0;                                ///< of a batch, whatever memory there is
+    double endMs = 0;                                 ///< of a batch: behind the last gradient of stage 0
+    std::int64_t mostWarmup = -1;                     ///< that fits into memory
+    bool isExposed = false;
+  };
+  struct Stage {
+    const StageLoads& loads;
+    const StageLoads::Stage& stage;
+    int split = 0, team = 1, fewest = 1, most = 1; ///< replicas
+    bool recompute = false;
+  };
+
+  Flight flightOf(const Stage& stage, int replicas) const;
+  const Flight& flight(const Stage& stage, int replicas);
+  void extend(int i, int j, int split);
+  void extend(const Stage& stage, const Front& behind, Front& front);
+  void addAsynchronous(const Stage& stage, const Label& label, int id, Front& front);
+  void addFlushing(const Stage& stage, const Label& label, int id, Front& front);
+  std::int64_t warmupFor(const Stage& stage, const Flight& flight, double ahead) const;
+  std::int64_t likelyWarmup(const Stage& stage, const Flight& flight, const Label& behind) const;
+  void insert(Front& front, const Label& label);
+  void thin(Front& front);
+  double borderMs(int j) const { return (of_ == Of::allPlans ? least_ : likely_)[static_cast<std::size_t>(j)]; }
+  /// Of the labels that a stage of this split may meet at a place: all that are not bound to their split there.
+  Front& frontOf(int place, int split) {
+    return fronts_[static_cast<std::size_t>(place)][isBound(place, split) ? 1 + static_cast<std::size_t>(split) : 0];
+  }
+  bool isBound(int place, int split) const {
+    return (of_ == Of::allPlans ? unclean_
+                                : parted_)[static_cast<std::size_t>(place) * static_cast<std::size_t>(loads_.count()) +
+                                           static_cast<std::size_t>(split)];
+  }
+
+  const States& states_;
+  const SplitLoads& loads_;
+  const PlannerOptions& options_;
+  const Machine& machine_;
+  Relaxation& relaxation_;
+  bool flushes_ = false, waitsForSlots_ = false;
+  double microbatches_ = 1;
+  int n_ = 0, devices_ = 0, only_ = -1;
+  std::vector<double> least_, likely_; ///< both transfers over each border, in ms
+  /// Of each place and split: whether it may meet no other there, and whether it had better not, because what crosses
+  /// has to be gathered.
+  std::vector<bool> unclean_, parted_;
+  double timeMs_ = 0;
+  Of of_ = Of::allPlans;
+  std::vector<Label> labels_;
+  std::vector<std::vector<Front>> fronts_; ///< by place: of all splits that meet, then of each
+  std::vector<Flight> flights_;            ///< of the stage that is looked at, from the fewest replicas on
+};
+
+/// Raises `lowMs` as far as the labels prove, offers plans to `incumbent`, and returns whether its best is proven to
+/// have the smallest time.
+bool searchChain(ChainLabels& labels, int splits, double& lowMs, Incumbent& incumbent);
+
+} // namespace pdc

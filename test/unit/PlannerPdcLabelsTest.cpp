@@ -1,0 +1,115 @@
+// LINK: pdcPlanner
+// Labels of chains that know minibatches in flight, against trying every plan: the best plan has a label at its time.
+#include "Chain/ChainLabels.h"
+#include "PlannerPdcChecks.h"
+#include "PlannerPdcSplits.h"
+#include "Rounds.h"
+
+#include <gtest/gtest.h>
+
+using namespace pdc;
+
+namespace {
+
+/// The same nodes in a row, all gradients of which come back; some tensors have a further user.
+void makeChain(CostGraph& graph, RandomInstances& random) {
+  const auto nodes = static_cast<std::int64_t>(graph.nodes.size());
+  graph.tensors.clear();
+  for (std::int64_t v = 0; v + 1 < nodes; ++v) {
+    CostTensor tensor{.name = "t" + std::to_string(v), .from = v, .to = {v + 1}, .bytes = random.between(0, 8) * 100};
+    if (v + 2 < nodes && random.between(0, 3) == 0) tensor.to.push_back(random.between(v + 2, nodes - 1));
+    graph.tensors.push_back(tensor);
+  }
+}
+
+/// The labels of one instance, with what they refer to.
+struct Labelled {
+  explicit Labelled(const PlannerInstance& instance)
+      : machine(instance.cluster, instance.options), problems(SolverProblem::ofSplits(instance.graph)),
+        states(problems[0], 1500), loads(instance.graph, problems, states, machine, instance.options),
+        relaxation(states, loads, instance.options, static_cast<int>(machine.components(0))),
+        apply(ChainLabels::apply(problems, states, instance.options, machine)) {
+    if (apply) labels.emplace(instance.graph, problems, states, loads, instance.options, machine, relaxation);
+  }
+
+  Machine machine;
+  std::vector<SolverProblem> problems;
+  States states;
+  SplitLoads loads;
+  Relaxation relaxation;
+  bool apply = false;
+  std::optional<ChainLabels> labels;
+};
+
+struct Counts {
+  int bounded = 0, close = 0, solved = 0;
+};
+
+/// `instance` is a chain with splits. Tries it with memory in which its best plan without a limit does not fit, too.
+void compare(PlannerInstance& instance, RandomInstances& random, Counts& counts) {
+  std::optional<PlanCost> best = bruteForce(instance.graph, instance.cluster, instance.options);
+  if (best && random.between(0, 3) > 0) {
+    setMemory(instance.cluster, best->peakMemoryBytes * random.between(40, 99) / 100);
+    best = bruteForce(instance.graph, instance.cluster, instance.options);
+  }
+  const std::string where = toLine(instance, std::nullopt) + "\n" + toJson(instance.graph);
+  Labelled labelled(instance);
+  if (!best || !labelled.apply) return;
+  ++counts.bounded;
+  ASSERT_TRUE(labelled.labels->label(best->timeMs * (1 + 1e-9), ChainLabels::Of::allPlans)) << where;
+  counts.close += !labelled.labels->label(best->timeMs * 0.97, ChainLabels::Of::allPlans);
+  const std::optional<Solution> found = solve(instance.graph, instance.cluster, instance.options);
+  ASSERT_TRUE(found) << where;
+  EXPECT_LE(found->lowerBoundMs, best->timeMs * (1 + 2e-9)) << where;
+  counts.solved += found->cost.timeMs <= best->timeMs * (1 + 2e-9);
+}
+
+} // namespace
+
+TEST(PlannerPdcLabels, NoPlanIsFasterThanTheLabelsSay) {
+  RandomInstances random(23);
+  RandomSplits splits(23);
+  Counts counts;
+  const int count = rounds(150);
+  for (int round = 0; round < count;) {
+    PlannerInstance instance = random.next();
+    if (instance.graph.nodes.size() > 6 || instance.graph.nodes.size() < 2 || !instance.cluster.devices.empty())
+      continue;
+    ++round;
+    makeChain(instance.graph, random);
+    instance.options.warmupPolicy = WarmupPolicy::hide;
+    splits.divide(instance.graph, 2);
+    compare(instance, random, counts);
+    if (HasFailure()) return;
+  }
+  EXPECT_GT(counts.bounded, count / 2);
+  EXPECT_GT(counts.close, counts.bounded / 2);
+  EXPECT_EQ(counts.solved, counts.bounded);
+}
+
+// Of schedules with batches the oracle executes every plan.
+TEST(PlannerPdcLabels, NoBatchIsFasterThanTheLabelsSay) {
+  RandomInstances random(29);
+  RandomSplits splits(29);
+  Counts counts;
+  const int count = rounds(60);
+  for (int round = 0; round < count;) {
+    PlannerInstance instance = random.next();
+    if (instance.graph.nodes.size() > 4 || instance.graph.nodes.size() < 2 || !instance.cluster.devices.empty() ||
+        instance.cluster.deviceCount() > 4)
+      continue;
+    makeChain(instance.graph, random);
+    splits.divide(instance.graph, 2);
+    instance.cluster.device.cores = 0; // ranks that share some wait in an order that only the simulator knows
+    const ShardPolicy shard = instance.options.shard;
+    instance.options = {};
+    instance.options.shard = shard;
+    instance.options.schedule = round % 3 > 0 ? "1f1b-flush" : "gpipe";
+    instance.options.microbatches = random.between(1, 6);
+    ++round;
+    compare(instance, random, counts);
+    if (HasFailure()) return;
+  }
+  EXPECT_GT(counts.bounded, count / 4);
+  EXPECT_GT(counts.close, counts.bounded / 4);
+}
