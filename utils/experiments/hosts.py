@@ -152,10 +152,6 @@ class Hosts:
         self.limit(limit)
         return limit, self.measure()
 
-    def inside(self, host):
-        """The words before a command that runs it there."""
-        return ["ip", "netns", "exec", self.names[host]]
-
     def run(self, host, command, **more):
         """subprocess.run there."""
         return subprocess.run([*self.inside(host), *map(str, command)], **more)
