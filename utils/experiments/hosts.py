@@ -156,15 +156,16 @@ class Hosts:
         """subprocess.run there."""
         return subprocess.run([*self.inside(host), *map(str, command)], **more)
 
-    def start_ranks(self, command, environment=None):
-        """A rank of pdc's pipeline on each host, joined by TCP, with one thread for kernels."""
-        place = {"OMP_NUM_THREADS": "1", **(environment or os.environ), "PDC_WORLD_SIZE": str(self.count), "PDC_MASTER": f"{self.address(0)}:29600"}
-        return [subprocess.Popen([*self.inside(host), *map(str, command)], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                                 env={**place, "PDC_RANK": str(host)}) for host in range(self.count)]
+    def start_ranks(self, command, environment=None, places=None):
+        """Ranks of pdc's pipeline on these hosts, or one on each, joined by TCP, with one thread for kernels."""
+        places = list(range(self.count)) if places is None else places
+        place = {"OMP_NUM_THREADS": "1", **(environment or os.environ), "PDC_WORLD_SIZE": str(len(places)), "PDC_MASTER": f"{self.address(places[0])}:29600"}
+        return [subprocess.Popen([*self.inside(host), *map(str, command)], text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                 stderr=subprocess.STDOUT, env={**place, "PDC_RANK": str(rank)}) for rank, host in enumerate(places)]
 
-    def run_ranks(self, command, environment=None):
+    def run_ranks(self, command, environment=None, places=None):
         """What each of them says, when all have ended; ends the script if one fails."""
-        ranks = self.start_ranks(command, environment)
+        ranks = self.start_ranks(command, environment, places)
         said = [rank.communicate()[0] for rank in ranks]
         if any(rank.returncode for rank in ranks):
             sys.exit(f"{' '.join(map(str, command))} failed on some host:\n" + "\n".join(text[-2000:] for text in said))
