@@ -362,11 +362,21 @@ Expected<Plan> pdc::planPipeline(const CostGraph& given, const Cluster& cluster,
     return plan;
   // Only replicated stages beside others can need more in flight than the definition knows.
   const double lowerBoundMs = plan->lowerBoundMs;
+  // Those that should be the fastest first; each takes the simulator a while.
+  constexpr std::size_t mostTried = 5;
+  std::vector<std::pair<PlanCost, const Partition*>> likely;
   for (const Partition& partition : solution->likely) {
-    const PlanCost cost = costOf(describePartition(graph, cluster, options, partition, false), options);
-    if (!cost.feasible || cost.timeMs >= plan->timeMs) continue;
+    PlanCost cost = costOf(describePartition(graph, cluster, options, partition, false), options);
+    if (cost.feasible && cost.timeMs > solution->cost.timeMs * (1 + 1e-9))
+      likely.emplace_back(std::move(cost), &partition);
+  }
+  std::stable_sort(likely.begin(), likely.end(),
+                   [](const auto& a, const auto& b) { return a.first.timeMs < b.first.timeMs; });
+  if (likely.size() > mostTried) likely.resize(mostTried);
+  for (const auto& [cost, partition] : likely) {
+    if (plan->timeMs <= 1.01 * lowerBoundMs || cost.timeMs >= plan->timeMs) break;
     Diagnostics ignored(nullptr);
-    Expected<Plan> better = finish(graph, cluster, options, {partition, cost, lowerBoundMs}, ignored);
+    Expected<Plan> better = finish(graph, cluster, options, {*partition, cost, lowerBoundMs}, ignored);
     if (better && better->timeMs < plan->timeMs) plan = std::move(better);
   }
   for (const PlannerOptions& simpler : simplerPlans(cluster, options)) {

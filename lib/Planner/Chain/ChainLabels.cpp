@@ -319,8 +319,9 @@ bool ChainLabels::offer(Incumbent& incumbent, bool remember) const {
   const std::vector<std::vector<ChainStage>> all = paths();
   for (std::size_t k = 0; k < all.size() && !incumbent.isLate(); ++k)
     if (k < few || k + 1 == all.size()) {
-      isBetter |= incumbent.offer(states_, all[k]);
-      if (remember && k == 0) incumbent.remember(states_, all[k]);
+      const bool isBest = incumbent.offer(states_, all[k]);
+      isBetter |= isBest;
+      if (isBest || (remember && k == 0)) incumbent.remember(states_, all[k]);
     }
   return isBetter;
 }
