@@ -1,6 +1,7 @@
 // Profiles: JSON, validity, the estimate.
 #include "pdc/Analysis/Profile.h"
 
+#include "pdc/Analysis/Estimate.h"
 #include "pdc/IR/Text.h"
 #include "pdc/Support/JsonReader.h"
 #include "pdcrt/Hash.h"
@@ -165,9 +166,15 @@ double pdc::estimatedMs(const Operation& operation, const DeviceKind& device) {
 }
 
 Profile pdc::analyticProfile(const Graph& graph, const DeviceKind& device, const std::string& version) {
+  Profile profile = estimatedTimes(graph, device, version);
+  profile.modelHash = hashOf(graph);
+  return profile;
+}
+
+Profile pdc::estimatedTimes(const Graph& graph, const DeviceKind& device, const std::string& version) {
   Profile profile{.version = version,
                   .source = "analytic",
-                  .modelHash = hashOf(graph),
+                  .modelHash = {},
                   .device = device.name,
                   .groups = std::vector<GroupTimes>(static_cast<std::size_t>(groupCount(graph)))};
   const std::vector<std::string> names = groupNames(graph);

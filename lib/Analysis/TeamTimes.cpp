@@ -1,5 +1,6 @@
 #include "pdc/Analysis/TeamTimes.h"
 
+#include "pdc/Analysis/Estimate.h"
 #include "pdc/IR/Loops.h"
 #include "pdcrt/Team.h"
 
@@ -28,7 +29,7 @@ double timeOf(const GroupTimes& times, Phase phase) {
 class Scales {
 public:
   Scales(const Graph& graph, const Profile& profile, const DeviceKind& device) : scales_(profile.groups.size()) {
-    const Profile estimate = analyticProfile(graph, device, profile.version);
+    const Profile estimate = estimatedTimes(graph, device, profile.version);
     for (std::size_t g = 0; g < scales_.size(); ++g)
       for (std::size_t p = 0; p < phases; ++p) {
         const double estimated = timeOf(estimate.groups[g], Phase(p));
@@ -162,6 +163,9 @@ void pdc::addTeamTimes(CostGraph& cost, const Graph& graph, const Profile& profi
     const double ms = time.beside(waitedMs);
     CostNode& node = cost.nodes[static_cast<std::size_t>(operation->group)];
     timeOf(node, operation->phase) += ms;
-    (operation->phase == Phase::forward ? node.forwardTeamMs : node.backwardTeamMs) += ms;
+    const bool isForward = operation->phase == Phase::forward;
+    (isForward ? node.forwardTeamMs : node.backwardTeamMs) += ms;
+    (isForward ? node.forwardHiddenTeamMs : node.backwardHiddenTeamMs) += std::max(0.0, time.ms - waitedMs);
+    node.teamBytes += static_cast<std::int64_t>(bytes);
   }
 }

@@ -44,6 +44,8 @@ static void describeStages(const CostGraph& graph, const Partition& partition, c
     stage.updateMs = from.updateMs;
     stage.forwardTeamMs = from.forwardTeamMs;
     stage.backwardTeamMs = from.backwardTeamMs;
+    stage.forwardHiddenTeamMs = from.forwardHiddenTeamMs;
+    stage.backwardHiddenTeamMs = from.backwardHiddenTeamMs;
     stage.allReduceCoreMs = from.allReduceCoreMs;
     stage.allReduceMs = from.allReduceMs;
     stage.exposedSyncMs = from.exposedSyncMs;

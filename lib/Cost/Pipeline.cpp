@@ -102,6 +102,8 @@ static PipelineStage sumOf(const CostGraph& graph, const PlannerOptions& options
     stage.weightGradientMs += node.weightGradientMs;
     stage.forwardTeamMs += node.forwardTeamMs;
     stage.backwardTeamMs += node.backwardTeamMs;
+    stage.forwardHiddenTeamMs += node.forwardHiddenTeamMs;
+    stage.backwardHiddenTeamMs += node.backwardHiddenTeamMs;
     stage.updateMs += node.updateMs + (part.replicas > 1 ? node.lateUpdateMs : 0);
     stage.bytes.parameters += node.parameterBytes;
     stage.bytes.frozen += node.frozenBytes;
@@ -116,6 +118,7 @@ static PipelineStage sumOf(const CostGraph& graph, const PlannerOptions& options
   if (part.recompute) {
     stage.inputGradientMs += stage.forwardMs;
     stage.backwardTeamMs += stage.forwardTeamMs;
+    stage.backwardHiddenTeamMs += stage.forwardHiddenTeamMs;
   }
   return stage;
 }
@@ -252,8 +255,9 @@ Pipeline pdc::pipelineOf(const CostGraph& graph, const Machine& machine, const P
   addCoreTimes(pipeline, machine);
   for (std::size_t s = 0; s < pipeline.stages.size(); ++s) {
     PipelineStage& stage = pipeline.stages[s];
-    for (double* ms : {&stage.forwardMs, &stage.inputGradientMs, &stage.weightGradientMs, &stage.updateMs,
-                       &stage.allReduceCoreMs, &stage.forwardTeamMs, &stage.backwardTeamMs})
+    for (double* ms :
+         {&stage.forwardMs, &stage.inputGradientMs, &stage.weightGradientMs, &stage.updateMs, &stage.allReduceCoreMs,
+          &stage.forwardTeamMs, &stage.backwardTeamMs, &stage.forwardHiddenTeamMs, &stage.backwardHiddenTeamMs})
       *ms /= speeds[s];
   }
   std::vector<std::optional<StageBuckets>> buckets(static_cast<std::size_t>(graph.splits())); // few plans have such

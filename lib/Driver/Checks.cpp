@@ -1,5 +1,6 @@
 #include "Checks.h"
 
+#include "Teams.h"
 #include "pdc/Plan/PolicyText.h"
 #include "pdc/Support/DiagnosticsBuilder.h"
 
@@ -26,7 +27,7 @@ Status pdc::checkPrecision(const CompileOptions& options, const Graph& main, con
 
 Status pdc::checkTarget(const CompileOptions& options, Diagnostics& diags) {
   const std::string shard = "--shard=" + std::string(nameOf(options.planner.shard));
-  if (options.planner.shard != ShardPolicy::none && !options.split.isNone())
+  if (shardBesideTeams(options.planner.shard, true) != ShardPolicy::none && !options.split.isNone())
     return diags.error({}).exit(ExitCode::usage).help("leave out " + shard + ", or --split=" + toText(options.split))
            << shard << ": the optimizer's state of " << options.split.members
            << " members of a team is not divided over replicas, too";

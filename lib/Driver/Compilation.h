@@ -29,10 +29,6 @@ public:
   /// The costs of what compile() would plan.
   Expected<CostGraph> costs();
   Status measureTo(const std::string& file);
-  /// To the graph that splits divide, which `offer` then plans with each of them.
-  Status toUndividedGraph() { return importModel() && toTrainingGraph() ? Status(success) : failure; }
-  /// What `split` makes of the graph. Nothing of it is reported.
-  OfferedSplit offer(const TeamSplit& split, const Profile* whole);
 
 private:
   // From the file to the graph of a training step.
@@ -43,6 +39,7 @@ private:
   Status addAdapters();
   Status quantize();
   Status toTrainingGraph();
+  Status skipPadding();
   Status run(const std::vector<PipelineStep>& steps);
 
   Status divideStages() {
@@ -54,7 +51,19 @@ private:
     PassContext passContext = context();
     return splits.empty() ? Status(success) : divideEach(passContext, splits, times, division());
   }
-  Status chooseSplit();
+  // --split=auto, and a list of splits.
+  /// Whether the planner is asked for splits of stages, or for stages of given ones.
+  bool offersSplits() const {
+    return options_.planFile.empty() && (options_.choosesSplit || !options_.stageSplits.empty());
+  }
+  /// Takes the splits whose plan is the fastest. Where that is no split, the costs are those of the undivided graph.
+  Status chooseSplit(PlanRequest& request, std::optional<Costs>& costs);
+  Status offerNone(PlanRequest& request, std::optional<Costs>& costs);
+  /// What a split makes of the graph. Nothing of it is reported.
+  OfferedSplit offer(const TeamSplit& split, const Profile* whole);
+  Expected<Plan> planOffer(OfferedSplit& offer, const Profile* whole);
+  Status checkGivenSplits(bool mayMix);
+  void takeFastest(const SplitOffers& offers, std::optional<Costs>& costs);
   /// Takes a split that was not asked for. Loads of experts are for those that divide them.
   void takeSplit(const TeamSplit& split) {
     options_.split = split;
@@ -90,12 +99,13 @@ private:
   }
   TransformChoices choices() const;
   Graph& main() { return *module_->findGraph("main"); }
-  PassContext context() { return {*module_, ops_, diags_, {}}; }
+  PassContext context() { return {*module_, ops_, *said_, {}}; }
 
   const CompileOptions& asked_;
   CompileOptions options_; ///< with the split that was chosen
   std::ostream& out_;
   Diagnostics& diags_;
+  Diagnostics* said_ = &diags_; ///< by passes
   OpRegistry ops_;
   PassRegistry passes_;
   std::unique_ptr<Module> module_;
@@ -105,11 +115,19 @@ private:
   std::string evaluatedLoss_; ///< what an evaluation computes of the first loss; empty: the model has its loss inside
   pdcrt::Training training_;  ///< complete once the training graph is there
   Provenance provenance_;
-  KeptInputs keptInputs_;            ///< of weights of 8 bits
-  std::vector<OfferedSplit> offers_; ///< of --split=auto
+  KeptInputs keptInputs_; ///< of weights of 8 bits
+
+  // Of --split=auto, and of a list of splits.
+  std::vector<std::unique_ptr<Graph>> toDivide_; ///< the graphs that splits divide, without chosen algorithms
+  bool skipsRows_ = true;                        ///< if there are such graphs: the module's leave out rows of padding
+  Profile estimate_;                             ///< of these graphs
+  std::string undivided_;                        ///< why no splits are offered, though no flag forbids it
+  std::vector<OfferedSplit> offers_;
   std::optional<StagesPlan> stages_; ///< with these for each stage
+  std::optional<Plan> chosen_;       ///< with the splits that are taken
   std::optional<Profile> profile_;   ///< with which the split was chosen
-  AnnotatedModel annotated_;         ///< of --plan=model and --emit=annotated-onnx
+
+  AnnotatedModel annotated_; ///< of --plan=model and --emit=annotated-onnx
 };
 
 } // namespace pdc

@@ -11,6 +11,7 @@
 #include "InitialWeights.h"
 #include "Measure.h"
 #include "PlanFile.h"
+#include "SplitTable.h"
 #include "Summary.h"
 #include "Teams.h"
 #include "TrainedModel.h"
@@ -35,22 +36,35 @@ namespace fs = std::filesystem;
 
 Status Compilation::compile() {
   if (writes() && !options_.output.empty() && !checkOutputFolder(options_.output, diags_)) return failure;
-  if (!annotated_.read(options_, diags_) || !chooseSplit() || !importModel()) return failure;
+  if (!annotated_.read(options_, diags_) || !takePlannedSplits(options_, diags_) || !importModel()) return failure;
   if (emits("ir", [&] { return print(*module_); })) return success;
   if (!toTrainingGraph()) return failure;
   if (emits("training-ir", [&] { return print(*module_); })) return success;
+  std::optional<PlanRequest> request;
+  std::optional<Costs> costs;
+  if (offersSplits() && (options_.choosesSplit || options_.emit != "split-ir")) {
+    Expected<PlanRequest> undivided = planRequest(options_, training_, diags_);
+    if (!undivided || !chooseSplit(request.emplace(std::move(*undivided)), costs)) return failure;
+  }
   PassContext passContext = context();
   if (!annotated_.takeSplit(passContext, options_) || !divideStages()) return failure;
   if (options_.emit == "split-ir" && !divideEachStage(options_.stageSplits, {})) return failure;
   if (emits("split-ir", [&] { return print(*module_); })) return success;
 
-  Expected<PlanRequest> request = planRequest(options_, training_, diags_);
-  if (!request || !checkTarget(options_, diags_)) return failure;
-  Expected<Costs> costs =
-      costsOf(passContext, options_, training_, provenance_, *request, profile_ ? &*profile_ : nullptr);
-  if (!costs || (options_.planFromModel && !annotated_.constrain(costs->graph, request->planner, diags_)))
-    return failure;
-  if (stages_ && !options_.stageSplits.empty()) costs->graph = stages_->graph;
+  if (!request || !options_.split.isNone()) {
+    Diagnostics silent(nullptr); // of what is said already
+    Expected<PlanRequest> divided = planRequest(options_, training_, request ? silent : diags_);
+    if (!divided) return failure;
+    request = std::move(*divided);
+  }
+  if (!checkTarget(options_, diags_)) return failure;
+  if (!costs) {
+    Expected<Costs> made =
+        costsOf(passContext, options_, training_, provenance_, *request, profile_ ? &*profile_ : nullptr);
+    if (!made || (options_.planFromModel && !annotated_.constrain(made->graph, request->planner, diags_)))
+      return failure;
+    costs = std::move(*made);
+  }
   if (options_.planFile.empty()) request->planner.stageSplits = asked_.stageSplits;
   Expected<Plan> planned = plan(costs->graph, *request);
   if (!planned || !fitToTraining(*planned, *request, options_, training_, main(), diags_)) return failure;
@@ -131,7 +145,7 @@ Status Compilation::measureTo(const std::string& file) {
 }
 
 Status Compilation::run(const std::vector<PipelineStep>& steps) {
-  return runPipeline(steps, passes_, *module_, ops_, diags_, pipeline());
+  return runPipeline(steps, passes_, *module_, ops_, *said_, pipeline());
 }
 
 Status Compilation::importModel() {
@@ -234,22 +248,27 @@ TransformChoices Compilation::choices() const {
 Status Compilation::toTrainingGraph() {
   if (!checkPrecision(options_, main(), training_, diags_) || !run(trainingSteps(choices()))) return failure;
   provenance_ = {options_.version, options_.command, fs::path(options_.model).filename().string(), hashOf(main())};
-  if (!run(layoutSteps(choices()))) return failure;
+  if (!run(layoutSteps(choices())) || !skipPadding()) return failure;
   completeTraining(training_, options_, *module_, batch_, evaluatedLoss_, diags_);
   return success;
 }
 
 Expected<Plan> Compilation::plan(const CostGraph& costs, const PlanRequest& request) {
   if (!options_.planFile.empty()) return readPlan(asked_, options_.split, provenance_.modelHash, request, diags_);
-  Expected<Plan> plan = planPipeline(costs, request.machines, request.planner, diags_);
+  Expected<Plan> plan =
+      chosen_ ? Expected<Plan>(std::move(*chosen_)) : planPipeline(costs, request.machines, request.planner, diags_);
   if (plan) plan->modelHash = provenance_.modelHash;
   return plan;
 }
 
 void Compilation::explain(const Costs& costs, const PlanRequest& request, const Plan& plan) {
   out_ << "planned " << std::fixed << std::setprecision(3) << plan.timeMs << " ms per minibatch, "
-       << certificateOf(plan) << overText(offers_, isOverEach(plan.timeMs)) << "\n"
+       << certificateOf(plan) << overText(offers_, isOverEach(plan.timeMs))
+       << (asked_.planner.shard == ShardPolicy::automatic ? ", with shards of one kind in all stages or none" : "")
+       << "\n"
        << toText(explainPlan(costs.graph, request.machines, request.planner, plan), plan);
+  if (!undivided_.empty()) out_ << "stages are not divided: " << undivided_ << "\n";
+  if (!offers_.empty()) out_ << tableOfSplits(offers_, plan, request.planner);
 }
 
 /// How many devices the model needs, where flags make it need fewer.

@@ -3,6 +3,7 @@
 #include "Measure.h"
 
 #include "Teams.h"
+#include "pdc/Analysis/Estimate.h"
 #include "pdc/Driver/Launch.h"
 #include "pdc/Planner/Planner.h"
 #include "pdc/Support/JsonReader.h"
@@ -26,7 +27,7 @@ std::string profiledHash(const PassContext& context, const Provenance& provenanc
 
 /// An estimate of the module's graph, whose layouts may have been chosen after the model's hash was taken.
 Profile estimateOf(const PassContext& context, const Provenance& provenance, const DeviceKind& device) {
-  Profile profile = analyticProfile(*context.module.findGraph("main"), device, provenance.version);
+  Profile profile = estimatedTimes(*context.module.findGraph("main"), device, provenance.version);
   profile.modelHash = profiledHash(context, provenance);
   return profile;
 }

@@ -1,5 +1,7 @@
 #include "SplitChoice.h"
 
+#include "Measure.h"
+#include "Teams.h"
 #include "pdc/Analysis/JoinedCosts.h"
 
 #include <algorithm>
@@ -34,12 +36,19 @@ std::vector<TeamSplit> pdc::splitsOf(const std::vector<TeamSplit>& stages) {
   return splits;
 }
 
-const OfferedSplit* pdc::fastestOf(const std::vector<OfferedSplit>& offers) {
+/// The time with which an offer takes part.
+static double timeOf(const OfferedSplit& offer, double leastGain) {
+  if (!offer.plan) return std::numeric_limits<double>::infinity();
+  return offer.plan->timeMs * (offer.split.isNone() ? 1 - leastGain : 1);
+}
+
+const OfferedSplit* pdc::fastestOf(const std::vector<OfferedSplit>& offers, double leastGain) {
   const OfferedSplit* fastest = nullptr;
-  for (const OfferedSplit& offer : offers)
-    if (offer.plan && (!fastest || offer.plan->timeMs < fastest->plan->timeMs ||
-                       (offer.plan->timeMs == fastest->plan->timeMs && offer.split.members < fastest->split.members)))
-      fastest = &offer;
+  for (const OfferedSplit& offer : offers) {
+    if (!offer.plan) continue;
+    const double ms = timeOf(offer, leastGain), leastMs = fastest ? timeOf(*fastest, leastGain) : 0;
+    if (!fastest || ms < leastMs || (ms == leastMs && offer.split.members < fastest->split.members)) fastest = &offer;
+  }
   return fastest;
 }
 
@@ -47,29 +56,33 @@ const OfferedSplit* pdc::fastestOf(const std::vector<OfferedSplit>& offers) {
 constexpr double mostByMeasuring = 1.3;
 
 /// The fastest of the plans that are near the fastest, and whose times are not measured; none where there is none.
-static OfferedSplit* toMeasure(std::vector<OfferedSplit>& offers) {
-  const OfferedSplit* const fastest = fastestOf(offers);
+static OfferedSplit* toMeasure(std::vector<OfferedSplit>& offers, double leastGain) {
+  const double near = mostByMeasuring * leastTimeOf(offers, leastGain);
   OfferedSplit* next = nullptr;
   for (OfferedSplit& offer : offers)
-    if (offer.plan && offer.profile.source == "scaled" &&
-        offer.plan->timeMs <= mostByMeasuring * fastest->plan->timeMs &&
+    if (offer.plan && offer.profile.source == "scaled" && offer.plan->timeMs <= near &&
         (!next || offer.plan->timeMs < next->plan->timeMs))
       next = &offer;
   return next;
 }
 
-std::vector<OfferedSplit> pdc::offerSplits(const std::vector<TeamSplit>& splits, SplitTimes times,
-                                           const PlanSplit& plan) {
-  std::vector<OfferedSplit> offers = {plan(splits.front(), nullptr)};
+double pdc::leastTimeOf(const std::vector<OfferedSplit>& offers, double leastGain) {
+  double least = std::numeric_limits<double>::infinity();
+  for (const OfferedSplit& offer : offers) least = std::min(least, timeOf(offer, leastGain));
+  return least;
+}
+
+std::vector<OfferedSplit> pdc::offerSplits(const std::vector<TeamSplit>& splits, const SplitOffers& how) {
+  std::vector<OfferedSplit> offers = {how.plan(splits.front(), nullptr)};
   const Profile whole = offers.front().profile;
-  const bool scales = times != SplitTimes::estimated && !whole.groups.empty();
-  for (std::size_t i = 1; i < splits.size(); ++i) offers.push_back(plan(splits[i], scales ? &whole : nullptr));
-  if (times != SplitTimes::measured) return offers;
-  while (OfferedSplit* const next = toMeasure(offers)) *next = plan(next->split, nullptr);
+  const bool scales = how.times != SplitTimes::estimated && !whole.groups.empty();
+  for (std::size_t i = 1; i < splits.size(); ++i) offers.push_back(how.plan(splits[i], scales ? &whole : nullptr));
+  if (how.times != SplitTimes::measured) return offers;
+  while (OfferedSplit* const next = toMeasure(offers, how.leastGain)) *next = how.plan(next->split, nullptr);
   return offers;
 }
 
-std::optional<StagesPlan> pdc::planStages(std::vector<OfferedSplit>& offers, SplitTimes times, const PlanSplit& plan,
+std::optional<StagesPlan> pdc::planStages(std::vector<OfferedSplit>& offers, const SplitOffers& how, bool isGiven,
                                           const std::function<std::optional<Plan>(const CostGraph&)>& planGraph) {
   if (!offers.front().costs) return std::nullopt;
   while (true) {
@@ -83,12 +96,13 @@ std::optional<StagesPlan> pdc::planStages(std::vector<OfferedSplit>& offers, Spl
     StagesPlan stages{.graph = joinedCosts(*offers.front().costs, std::move(divided)), .plan = {}};
     std::optional<Plan> made = planGraph(stages.graph);
     if (!made) return std::nullopt;
+    const bool mayBeTaken = isGiven || made->timeMs < leastTimeOf(offers, how.leastGain) * (1 - 1e-9);
     bool isMeasured = true;
     for (OfferedSplit& offer : offers) {
       const bool isUsed =
           std::ranges::any_of(made->stages, [&](const auto& stage) { return stage.split == offer.split; });
-      if (!isUsed || times != SplitTimes::measured || offer.profile.source != "scaled") continue;
-      offer = plan(offer.split, nullptr);
+      if (!isUsed || !mayBeTaken || how.times != SplitTimes::measured || offer.profile.source != "scaled") continue;
+      offer = how.plan(offer.split, nullptr);
       isMeasured = false;
     }
     stages.plan = std::move(*made);
@@ -132,9 +146,30 @@ std::string pdc::overText(const std::vector<OfferedSplit>& offers, bool ofEach) 
   return text;
 }
 
+WhyUndivided pdc::whyUndivided(const PlanRequest& request, const CompileOptions& options) {
+  const PlannerOptions& planner = request.planner;
+  if (request.devices.deviceCount() == 1) return {.reason = "there is one device"};
+  if (request.file()) return {.reason = "the schedule is in a file"};
+  if (options.emit == "annotated-onnx") return {.reason = "--emit=annotated-onnx writes the split that --split names"};
+  if (planner.schedule->stagesPerRank > 1)
+    return {.reason = "under '" + planner.schedule.name() + "' each rank has several stages"};
+  if (shardBesideTeams(planner.shard, true) != ShardPolicy::none)
+    return {.reason = "--shard divides what replicas have"};
+  if (planner.edgeCodec.policy != EdgeCodecPolicy::none) return {.reason = "--edge-codec says what stages send"};
+  if (!planner.stageReplicas.empty()) return {.reason = "--replicas says what the stages are"};
+  if (planner.warmupPolicy == WarmupPolicy::given) return {.reason = "--warmup says what the stages are"};
+  if (options.target == Target::cuda) return {.reason = "times of GPUs are estimated", .unlessNothingFits = true};
+  if (options.profile == "analytic") return {.reason = timesAreEstimated, .unlessNothingFits = true};
+  if (isProfileFile(options.profile))
+    return {.reason = "times of splits would be scaled from those in '" + options.profile + "'",
+            .unlessNothingFits = true};
+  return {};
+}
+
 bool pdc::canMixSplits(const PlanRequest& request, const CompileOptions& options) {
   return request.planner.schedule->stagesPerRank == 1 && !request.file() && options.target == Target::cpu &&
-         request.planner.shard == ShardPolicy::none && request.planner.edgeCodec.policy == EdgeCodecPolicy::none;
+         shardBesideTeams(request.planner.shard, true) == ShardPolicy::none &&
+         request.planner.edgeCodec.policy == EdgeCodecPolicy::none;
 }
 
 std::string pdc::toText(const Plan& plan, bool isTaken) {

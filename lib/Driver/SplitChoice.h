@@ -43,8 +43,18 @@ enum class SplitTimes {
   measured   ///< scaled; plans near the fastest are made again with measured times, until all have those
 };
 
+/// How splits are offered.
+struct SplitOffers {
+  SplitTimes times = SplitTimes::estimated;
+  double leastGain = 0; ///< the part of the time without splits that a split must save
+  PlanSplit plan;
+};
+
+/// What a split must save where nobody has asked for splits: twice the usual error of a measurement.
+inline constexpr double leastGainByDefault = 0.02;
+
 /// Plans with every split, in their order. The first is none.
-std::vector<OfferedSplit> offerSplits(const std::vector<TeamSplit>& splits, SplitTimes times, const PlanSplit& plan);
+std::vector<OfferedSplit> offerSplits(const std::vector<TeamSplit>& splits, const SplitOffers& how);
 
 /// A plan in which each stage may have another split, and the cost graph that it was made of.
 struct StagesPlan {
@@ -53,16 +63,29 @@ struct StagesPlan {
 };
 
 /// Plans with the splits of `offers` for each stage, by `planGraph`. Splits of the plan whose times are scaled are
-/// measured first if `times` says so, by `plan`. Nothing: there is no such plan.
-std::optional<StagesPlan> planStages(std::vector<OfferedSplit>& offers, SplitTimes times, const PlanSplit& plan,
+/// measured first if `how` says so and the plan could be taken: because its splits are given, or because it is faster
+/// than that of any offer. Nothing: there is no such plan.
+std::optional<StagesPlan> planStages(std::vector<OfferedSplit>& offers, const SplitOffers& how, bool isGiven,
                                      const std::function<std::optional<Plan>(const CostGraph&)>& planGraph);
 
-/// The fastest; equally fast: the one of fewer members, then the first. Null: none has a plan.
-const OfferedSplit* fastestOf(const std::vector<OfferedSplit>& offers);
+/// The fastest, if it saves the `leastGain`; equally fast: the one of fewer members, then the first. Null: none has a
+/// plan.
+const OfferedSplit* fastestOf(const std::vector<OfferedSplit>& offers, double leastGain = 0);
+
+/// What a plan must take less than to be taken instead of any of these, in milliseconds.
+double leastTimeOf(const std::vector<OfferedSplit>& offers, double leastGain = 0);
 
 /// The times of `whole`, of the undivided graph, group by group in the ratio of the estimates of a member's graph and
 /// of that. Measured times become "scaled" ones.
 Profile scaledProfile(const Profile& whole, const Profile& estimateOfWhole, const Profile& estimateOfMember);
+
+/// Why no splits are offered unless a flag asks for them.
+struct WhyUndivided {
+  std::string reason;             ///< for people; empty: they are offered
+  bool unlessNothingFits = false; ///< they are offered if there is no plan without them
+};
+inline constexpr const char* timesAreEstimated = "their times are estimated";
+WhyUndivided whyUndivided(const PlanRequest& request, const CompileOptions& options);
 
 /// Whether stages may have different splits under this schedule, and with these options.
 bool canMixSplits(const PlanRequest& request, const CompileOptions& options);

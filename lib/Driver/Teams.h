@@ -8,6 +8,11 @@
 
 namespace pdc {
 
+/// What replicas divide where stages have teams: what the planner may choose is then nothing.
+inline ShardPolicy shardBesideTeams(ShardPolicy asked, bool haveTeams) {
+  return haveTeams && asked == ShardPolicy::automatic ? ShardPolicy::none : asked;
+}
+
 /// Refuses --split=ep:N where samples of an input do not lie along its first axis.
 Status checkSamples(const Graph& graph, const TeamSplit& split, const BatchAxes& batch, Diagnostics& diags);
 

@@ -37,6 +37,9 @@ static ordered_json jsonOf(const CostGraph& graph) {
     if (node.frozenBytes > 0) object["frozen_bytes"] = node.frozenBytes;
     if (node.forwardTeamMs > 0) object["forward_team_ms"] = node.forwardTeamMs;
     if (node.backwardTeamMs > 0) object["backward_team_ms"] = node.backwardTeamMs;
+    if (node.forwardHiddenTeamMs > 0) object["forward_hidden_team_ms"] = node.forwardHiddenTeamMs;
+    if (node.backwardHiddenTeamMs > 0) object["backward_hidden_team_ms"] = node.backwardHiddenTeamMs;
+    if (node.teamBytes > 0) object["team_bytes"] = node.teamBytes;
     if (node.colour >= 0) object["colour"] = node.colour;
     nodes.push_back(std::move(object));
   }
@@ -101,7 +104,8 @@ std::string pdc::differenceOf(const CostGraph& graph, const CostGraph& divided) 
 static CostNode readNode(const JsonNode& json) {
   json.allow({"name", "forward_ms", "input_gradient_ms", "weight_gradient_ms", "update_ms", "parameter_bytes",
               "gradient_bytes", "saved_bytes", "scratch_bytes", "workspace_bytes", "handover_bytes", "colour",
-              "late_update_ms", "frozen_bytes", "forward_team_ms", "backward_team_ms"});
+              "late_update_ms", "frozen_bytes", "forward_team_ms", "backward_team_ms", "forward_hidden_team_ms",
+              "backward_hidden_team_ms", "team_bytes"});
   CostNode node;
   node.name = json["name"].text();
   node.forwardMs = json["forward_ms"].nonNegative();
@@ -111,6 +115,9 @@ static CostNode readNode(const JsonNode& json) {
   node.lateUpdateMs = optionalNumber(json, "late_update_ms");
   node.forwardTeamMs = optionalNumber(json, "forward_team_ms");
   node.backwardTeamMs = optionalNumber(json, "backward_team_ms");
+  node.forwardHiddenTeamMs = optionalNumber(json, "forward_hidden_team_ms");
+  node.backwardHiddenTeamMs = optionalNumber(json, "backward_hidden_team_ms");
+  node.teamBytes = optionalBytes(json, "team_bytes");
   node.parameterBytes = optionalBytes(json, "parameter_bytes");
   node.gradientBytes = optionalBytes(json, "gradient_bytes", node.parameterBytes);
   node.savedBytes = optionalBytes(json, "saved_bytes");

@@ -39,6 +39,8 @@ static ordered_json toObject(const PlanStage& stage) {
   if (stage.shardDegree != 0) object["shard_degree"] = stage.shardDegree;
   if (stage.forwardTeamMs != 0) object["forward_team_ms"] = stage.forwardTeamMs;
   if (stage.backwardTeamMs != 0) object["backward_team_ms"] = stage.backwardTeamMs;
+  if (stage.forwardHiddenTeamMs != 0) object["forward_hidden_team_ms"] = stage.forwardHiddenTeamMs;
+  if (stage.backwardHiddenTeamMs != 0) object["backward_hidden_team_ms"] = stage.backwardHiddenTeamMs;
   if (stage.allReduceCoreMs != 0) object["all_reduce_core_ms"] = stage.allReduceCoreMs;
   if (stage.exposedSyncMs != 0) object["exposed_sync_ms"] = stage.exposedSyncMs;
   for (const GradientBucket& bucket : stage.buckets)
@@ -177,7 +179,9 @@ static PlanStage readStage(const JsonNode& json, std::set<std::int64_t>& seenNod
               "shard_degree",
               "all_reduce_core_ms",
               "forward_team_ms",
-              "backward_team_ms"});
+              "backward_team_ms",
+              "forward_hidden_team_ms",
+              "backward_hidden_team_ms"});
   PlanStage stage;
   for (const JsonNode& element : json["nodes"].elements()) {
     stage.nodes.push_back(element.integer(0, INT64_MAX));
@@ -195,6 +199,8 @@ static PlanStage readStage(const JsonNode& json, std::set<std::int64_t>& seenNod
   stage.updateMs = optionalNumber(json, "update_ms");
   stage.forwardTeamMs = optionalNumber(json, "forward_team_ms");
   stage.backwardTeamMs = optionalNumber(json, "backward_team_ms");
+  stage.forwardHiddenTeamMs = optionalNumber(json, "forward_hidden_team_ms");
+  stage.backwardHiddenTeamMs = optionalNumber(json, "backward_hidden_team_ms");
   stage.allReduceMs = optionalNumber(json, "all_reduce_ms");
   stage.parameterBytes = optionalBytes(json, "parameter_bytes");
   stage.gradientBytes = optionalBytes(json, "gradient_bytes", stage.parameterBytes);

@@ -84,8 +84,8 @@ static std::string cardOf(const ReportData& data, int s, double fullMs) {
   };
   fact("forward", timeText(stage.forwardMs));
   fact("backward", timeText(stage.inputGradientMs) + " + " + timeText(stage.weightGradientMs));
-  if (const double team = stage.forwardTeamMs + stage.backwardTeamMs; team > 0)
-    fact("waits within the team", timeText(team));
+  if (stage.exposedTeamMs() > 0) fact("waits within the team", timeText(stage.exposedTeamMs()));
+  if (stage.hiddenTeamMs() > 0) fact("hidden of the team", timeText(stage.hiddenTeamMs()));
   if (stage.updateMs > 0) fact("update", timeText(stage.updateMs));
   if (stage.allReduceMs > 0) fact("all-reduce", timeText(stage.allReduceMs));
   if (stage.isSharded())

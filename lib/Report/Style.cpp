@@ -62,6 +62,7 @@ svg .n { font-size: 10.5px; pointer-events: none; }
   .nb, .ni { fill: var(--on-backward); }
 .w { fill: var(--weight); } .nw { fill: var(--on-weight); } .u { fill: var(--update); } .nu { fill: #2a0c1c; }
   .m { fill: var(--team); }
+  .mh { fill: var(--team); opacity: .6; }
   .e { fill: var(--sky); } .ne { fill: #06121b; }
 .a { fill: var(--reduce); } .sf { fill: var(--forward); } .sb { fill: var(--backward); } .sv { fill: var(--grey); }
 .wait { fill: url(#wait); } .hatch { fill: url(#hatch); } .dots { fill: url(#dots); } .cross { fill: url(#cross); }

@@ -12,7 +12,8 @@ using pdcrt::TracedAction;
 
 namespace {
 
-constexpr double left = 92, width = 1072, laneHeight = 20, transferHeight = 5, rowHeight = 36, top = 24;
+constexpr double left = 92, width = 1072, laneHeight = 20, transferHeight = 5, stripHeight = 4, rowHeight = 36,
+                 top = 24;
 
 struct Window {
   double fromMs = 0, toMs = 0;
@@ -39,6 +40,24 @@ const char* kindOf(const pdcrt::Action& action) {
   }
 }
 
+/// Of what a phase takes.
+struct TeamShares {
+  double exposed = 0; ///< in which members wait for each other
+  double hidden = 0;  ///< that collectives take beside what is computed
+};
+
+TeamShares teamSharesOf(const Plan& plan, const pdcrt::Action& action) {
+  const PlanStage& stage = plan.stages[static_cast<std::size_t>(action.stage)];
+  const bool isForward = action.kind == ActionKind::forward;
+  const bool isBackward = action.kind == ActionKind::backward || action.kind == ActionKind::backwardInput ||
+                          action.kind == ActionKind::backwardWeight;
+  const double ms = isForward ? stage.forwardMs : stage.inputGradientMs + stage.weightGradientMs;
+  if ((!isForward && !isBackward) || ms <= 0) return {};
+  const double exposed = isForward ? stage.forwardTeamMs : stage.backwardTeamMs;
+  const double hidden = isForward ? stage.forwardHiddenTeamMs : stage.backwardHiddenTeamMs;
+  return {.exposed = std::min(exposed / ms, 1.0), .hidden = std::min(hidden / ms, 1.0)};
+}
+
 /// The part of a trace that lies in a window.
 class Chart {
 public:
@@ -46,7 +65,9 @@ public:
       : data_(data), window_(window), ranks_(std::min(data.plan.ranks.size(), most::timelineRanks)),
         scale_((width - left) / window.length()) {}
 
-  std::string draw(const RunTrace& trace, const std::string& description) {
+  /// `isPredicted`: the plan says how much of what is computed is waiting for the team.
+  std::string draw(const RunTrace& trace, const std::string& description, bool isPredicted) {
+    isPredicted_ = isPredicted;
     std::string body = axis();
     for (std::size_t r = 0; r < ranks_; ++r) {
       double y = top + static_cast<double>(r) * rowHeight;
@@ -77,11 +98,33 @@ private:
     const char* kind = kindOf(action);
     body += box(x, y, shown, height, kind, hover);
     if (action.kind == ActionKind::backwardWeight && !action.wait) body += box(x, y, shown, height, "hatch", hover);
+    if (isPredicted_ && !action.wait) body += drawTeam(traced, y);
     std::string text = std::to_string(action.index);
     if (pdcrt::isComputation(action.kind) && shown > 7 * static_cast<double>(text.size()) + 4)
       body += label(x + shown / 2, y + 14, (std::string("n n") + kind).c_str(), "middle", text);
     body += "\n";
     return true;
+  }
+
+  /// The end of a phase in which members wait for each other, and a strip for what is hidden before it. Where what is
+  /// sent is told apart no further, both are drawn at the end.
+  std::string drawTeam(const TracedAction& traced, double y) const {
+    const TeamShares shares = teamSharesOf(data_.plan, traced.action);
+    const double lengthMs = traced.endMs - traced.startMs, waitsFromMs = traced.endMs - shares.exposed * lengthMs;
+    std::string body;
+    const auto part = [&](double fromMs, double toMs, const char* kind, const std::string& hover) {
+      const double from = std::max(fromMs, window_.fromMs), to = std::min(toMs, window_.toMs);
+      const double below = kind == std::string("mh") ? laneHeight - stripHeight : 0;
+      if (to > from)
+        body += box(left + (from - window_.fromMs) * scale_, y + below, (to - from) * scale_, laneHeight - below, kind,
+                    hover);
+    };
+    if (shares.exposed > 0)
+      part(waitsFromMs, traced.endMs, "m", "waits within the team " + timeText(shares.exposed * lengthMs));
+    if (shares.hidden > 0)
+      part(std::max(traced.startMs, waitsFromMs - shares.hidden * lengthMs), waitsFromMs, "mh",
+           "hidden of the team " + timeText(shares.hidden * lengthMs));
+    return body;
   }
 
   std::string axis() const {
@@ -103,6 +146,7 @@ private:
   Window window_;
   std::size_t ranks_;
   double scale_;
+  bool isPredicted_ = true;
 };
 
 /// By minibatch, when stage 0 was done with it.
@@ -149,8 +193,9 @@ std::string steadyCharts(const ReportData& data) {
   ours.toMs = ours.fromMs + length;
   real.toMs = real.fromMs + length;
   std::string which = "from the middle of the run, minibatch " + std::to_string(first) + " on";
-  return figure("Predicted", which, Chart(data, ours).draw(data.prediction.trace, "predicted timeline")) +
-         figure("Measured", which + ", on the same scale", Chart(data, real).draw(data.run.trace, "measured timeline"));
+  return figure("Predicted", which, Chart(data, ours).draw(data.prediction.trace, "predicted timeline", true)) +
+         figure("Measured", which + ", on the same scale",
+                Chart(data, real).draw(data.run.trace, "measured timeline", false));
 }
 
 } // namespace
@@ -187,14 +232,19 @@ std::string pdc::timelineSection(const ReportData& data) {
     entries.insert(entries.end(), {{"i", "backward, of inputs"}, {"w hatch", "of weights"}});
   else
     entries.push_back({"b", "backward"});
+  const auto& stages = data.plan.stages;
+  if (std::ranges::any_of(stages, [](const PlanStage& stage) { return stage.exposedTeamMs() > 0; }))
+    entries.push_back({"m", "waits within the team"});
+  if (std::ranges::any_of(stages, [](const PlanStage& stage) { return stage.hiddenTeamMs() > 0; }))
+    entries.push_back({"mh", "hidden collectives of the team (strip)"});
   entries.insert(entries.end(), {{"u", "update"},
                                  {"wait", "waiting"},
                                  {"sf", "sends values (thin)"},
                                  {"sb", "sends gradients (thin)"},
                                  {"a", "all-reduce (thin)"}});
   std::string body = legend(entries);
-  body +=
-      figure("Predicted", "from the start", Chart(data, {0, end}).draw(data.prediction.trace, "predicted timeline"));
+  body += figure("Predicted", "from the start",
+                 Chart(data, {0, end}).draw(data.prediction.trace, "predicted timeline", true));
   if (data.isMeasured()) body += steadyCharts(data);
   if (std::string more = andMore(data.plan.ranks.size(), most::timelineRanks); !more.empty())
     body += "<p class=\"note\">" + more + " ranks; pdc-sim --trace writes all of them, for Perfetto.</p>\n";

@@ -42,10 +42,12 @@ std::vector<PipelineStep> pdc::layoutSteps(const TransformChoices& choices) {
   if (choices.remarks) layout.options["remarks"] = "";
   // The CPU's convolutions want channels in blocks, tensor cores want channels last.
   if (choices.target == Target::cuda) layout.options["last"] = "";
-  std::vector<PipelineStep> steps = {layout};
-  if (choices.skipsPadding) {
-    steps.push_back({"skip-padding", {}});
-    if (choices.remarks) steps.back().options["remarks"] = "";
-  }
+  return {layout};
+}
+
+std::vector<PipelineStep> pdc::paddingSteps(const TransformChoices& choices) {
+  std::vector<PipelineStep> steps;
+  if (choices.skipsPadding) steps.push_back({"skip-padding", {}});
+  if (choices.skipsPadding && choices.remarks) steps.back().options["remarks"] = "";
   return steps;
 }

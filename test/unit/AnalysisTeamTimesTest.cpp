@@ -67,6 +67,8 @@ TEST(TeamTimes, WhatIsComputedMeanwhileHidesTheSum) {
   const double sumMs = 2 * 0.05 + 0.032, gatherMs = 0.05 + 0.016;
   // It takes 80 µs, by its bytes.
   EXPECT_NEAR(addedTo(*model, link).forwardTeamMs, sumMs - 0.08 + gatherMs, 1e-12);
+  EXPECT_NEAR(addedTo(*model, link).forwardHiddenTeamMs, 0.08, 1e-12);
+  EXPECT_NEAR(addedTo(*model, link, /*scale=*/10).forwardHiddenTeamMs, sumMs, 1e-12);
   EXPECT_NEAR(addedTo(*model, link, /*scale=*/10).forwardTeamMs, gatherMs, 1e-12) << "measured: ten times as long";
 }
 

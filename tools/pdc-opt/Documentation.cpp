@@ -169,7 +169,8 @@ static std::vector<RunPipeline> pipelinesOfPdc() {
           {"Once for each `--lora`", {{"add-lora", {}}}},
           {"With `--quantize`", {{"quantize-frozen", {}}}},
           {"To make a training step", trainingSteps(low)},
-          {"For the target", layoutSteps({.skipsPadding = true})},
+          {"For the target", layoutSteps({})},
+          {"Where no team divides the graph", paddingSteps({.skipsPadding = true})},
           {"Once the plan is known", {splitStep({})}},
           {"On the graphs of the stages", stageSteps({policy})}};
 }

@@ -33,7 +33,7 @@ void PlanFlags::addMachinesTo(CLI::App& app, CompileOptions& options) {
       ->excludes(devices);
   app.add_option("--split", split_,
                  "divide every stage over teams of devices\nauto: the fastest of none and these, for all stages or "
-                 "each. tp:N: tensor "
+                 "each; without the flag so, too, but only where measured times gain by it. tp:N: tensor "
                  "parallelism over N devices, where it pays; "
                  "tp:N,all: wherever it can be. tps:N: the same, with positions divided between layers. sp:N: sequence "
                  "parallelism, each has some of the positions. ep:N: expert parallelism, each has some of the samples, "
@@ -173,8 +173,10 @@ Status PlanFlags::applySchedule(const CLI::App& app, CompileOptions& options, Di
 
 /// --split: of all stages, of each, or as the planner or a plan says.
 void PlanFlags::applySplit(const CLI::App& app, CompileOptions& options) const {
-  options.choosesSplit = split_ == "auto" || (!options.planFile.empty() && app.count("--split") == 0);
-  if (options.choosesSplit) return;
+  const bool isSaid = app.count("--split") > 0;
+  options.choosesSplit = isSaid ? split_ == "auto" : !options.planFromModel;
+  options.splitIsDefault = options.choosesSplit && !isSaid && options.splitDegrees.empty();
+  if (options.choosesSplit || !isSaid) return;
   const std::vector<TeamSplit> splits = *teamSplitsFromText(split_); // CLI11 has checked it
   if (splits.size() == 1)
     options.split = splits.front();

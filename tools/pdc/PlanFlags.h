@@ -25,7 +25,7 @@ private:
   Status applySchedule(const CLI::App& app, CompileOptions& options, Diagnostics& diags) const;
 
   std::string threads_ = "1", updates_ = "late", schedule_, bucket_, warmup_ = "hide";
-  std::string split_ = "none";
+  std::string split_ = "auto";
   std::string edgeCodec_ = "none";
   std::string weights_, recompute_, sync_, shard_; ///< names of policies
 };

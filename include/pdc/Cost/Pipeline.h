@@ -16,6 +16,7 @@ struct PipelineStage {
   int syncDelay = 0;
   double forwardMs = 0, inputGradientMs = 0, weightGradientMs = 0, updateMs = 0; ///< on the slowest of its devices
   double forwardTeamMs = 0, backwardTeamMs = 0;                                  ///< of the above
+  double forwardHiddenTeamMs = 0, backwardHiddenTeamMs = 0;                      ///< beside the above
   double allReduceMs = 0, exposedSyncMs = 0;
   double allReduceCoreMs = 0;          ///< of updateMs
   std::vector<GradientBucket> buckets; ///< where an all-reduce may be hidden by its backward

@@ -53,6 +53,7 @@ struct CompileOptions {
   TeamSplit split;          ///< of every stage: so many devices compute each replica of it together
   std::vector<TeamSplit> stageSplits; ///< instead: of each stage, of `planFile` or not
   bool choosesSplit = false;          ///< instead: the split with the fastest plan, or those of `planFile`
+  bool splitIsDefault = false;        ///< nobody asked to choose: what is not measured to gain is not divided
   std::vector<int> splitDegrees;      ///< members of the teams to choose among; empty: those that divide the devices
   std::string expertLoads;            ///< metrics of a run, by whose loads a split by experts places them
   int threadsPerStage = 1; ///< OpenMP threads of a rank's kernels; 0: as many as there are cores for each rank

@@ -35,6 +35,9 @@ struct CostNode {
   std::int64_t frozenBytes = 0;    ///< parameters that never change: no version, gradient or optimizer state
   /// The share of forwardMs, and of the gradients' times, in which members of a team wait for each other.
   double forwardTeamMs = 0, backwardTeamMs = 0;
+  /// What the team's collectives take beside what is computed: no share of any time.
+  double forwardHiddenTeamMs = 0, backwardHiddenTeamMs = 0;
+  std::int64_t teamBytes = 0; ///< that a member sends to its team per minibatch
 };
 
 /// What a tensor is if it crosses encoded.

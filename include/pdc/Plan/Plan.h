@@ -47,6 +47,8 @@ struct PlanStage {
   double weightGradientMs = 0;
   double updateMs = 0;
   double forwardTeamMs = 0, backwardTeamMs = 0; ///< share of the above in which members of a team wait
+  /// What the team's collectives take beside what is computed: no share of the above.
+  double forwardHiddenTeamMs = 0, backwardHiddenTeamMs = 0;
   /// sync_s of docs/PlannerModels.md: one all-reduce of this stage, or a reduce-scatter and an all-gather.
   double allReduceMs = 0;
   double allReduceCoreMs = 0;          ///< of updateMs: what its bytes take from the core that computes
@@ -66,6 +68,8 @@ struct PlanStage {
   std::int64_t handoverBytes = 0;  ///< kept from input gradients to weight gradients, per minibatch between them
   std::int64_t memoryBytes = 0;    ///< arena of one replica, predicted; exact once code is generated
 
+  double exposedTeamMs() const { return forwardTeamMs + backwardTeamMs; }
+  double hiddenTeamMs() const { return forwardHiddenTeamMs + backwardHiddenTeamMs; }
   double computeMs() const { return forwardMs + inputGradientMs + weightGradientMs; }
   /// e_s; where the plan says nothing of it, all of the all-reduce that is not the core's time.
   double unhiddenSyncMs() const {

@@ -37,4 +37,7 @@ std::vector<PipelineStep> trainingSteps(const TransformChoices& choices);
 /// Layouts for the target, after the hash.
 std::vector<PipelineStep> layoutSteps(const TransformChoices& choices);
 
+/// Then, of graphs that no team divides.
+std::vector<PipelineStep> paddingSteps(const TransformChoices& choices);
+
 } // namespace pdc

@@ -140,6 +140,10 @@ bool UnreadRows::isZeroed(const Operation& user, std::size_t operand, std::size_
 bool UnreadRows::takesFew(const Operation& user, std::size_t operand, Axes axes) {
   const Value& value = *user.operand(operand);
   if (operand != 0 || value.type().elements() > (std::int64_t{1} << 24)) return false;
+  // Others are not followed element by element: that takes long.
+  if (!user.def().facts.moves && !user.def().facts.picks) return false;
+  for (std::size_t r = 0; r < user.results().size(); ++r)
+    if (user.result(r) && user.result(r)->type().elements() > value.type().elements() / 4) return false;
   std::int64_t inner = 1;
   for (auto i = static_cast<std::size_t>(axes.position) + 1; i < value.type().shape.size(); ++i)
     inner *= value.type().shape[i];
