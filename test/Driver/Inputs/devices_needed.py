@@ -16,7 +16,7 @@ def compiled(count, *flags):
     cluster.write_text(json.dumps({
         "levels": [{"name": "net", "count": count, "bandwidth_bytes_per_s": 1e9, "latency_s": 1e-4}],
         "device": {"name": "cpu", "memory_bytes": memory, "reserved_bytes": 0, "flops": {"f32": 1e11}, "memory_bandwidth_bytes_per_s": 1e10}}))
-    return subprocess.run([pdc, model, "--init=1", "--batch=1", "--loss=softmax-cross-entropy", "--profile=analytic", "--optimizer=adam",
+    return subprocess.run([pdc, model, "--init=1", "--batch=1", "--loss=softmax-cross-entropy", "--profile=analytic", "--split=none", "--optimizer=adam",
                            f"--cluster={cluster}", *flags], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
 
 
