@@ -73,6 +73,9 @@ Expected<Cluster> pdc::teamsOf(const Cluster& machines, const TeamSplit& split, 
   std::int64_t& innermost = teams.levels[0].count;
   if (innermost % members != 0) return refuse(innermost, innermost == 1 ? "device" : "devices");
   innermost /= members;
+  // Bytes of a plan are those of a member; links of a machine carry what all of them send.
+  for (std::size_t level = 1; level < teams.levels.size(); ++level)
+    teams.levels[level].bandwidthBytesPerS /= static_cast<double>(members);
   for (DeviceGroup& group : teams.devices) {
     if (group.count % members != 0) return refuse(group.count, "devices of kind '" + group.device.name + "'");
     group.count /= members;

@@ -14,10 +14,9 @@ class Cell:
     def __init__(self, of):
         self.of = of
         self.ms = {title: min(times) for title, times in of.get("runs", {}).items() if times}
-        plans = {title: each["plan"] for title, each in of.get("plans", {}).items()} | {"auto": of["auto"]["plan"]}
         self.auto = self.ms["auto"]
         self.best = min(self.ms, key=self.ms.get)
-        undivided = [title for title in self.ms if is_undivided(plans[title])]
+        undivided = [title for title in self.ms if ":" not in self.name(title)]
         self.undivided = min(undivided, key=self.ms.get)
         self.peer = min(of["peers"], key=of["peers"].get) if of.get("peers") else None
 
@@ -25,7 +24,8 @@ class Cell:
         return self.of["auto"]["title"] if title == "auto" else title
 
     def predicted(self, title):
-        return (self.of["auto"] if title == "auto" else self.of["plans"][title])["predicted_ms"]
+        """None of a plan that ran for other links' sake, and is not among those by hand."""
+        return (self.of["auto"] if title == "auto" else self.of["plans"].get(title, {})).get("predicted_ms")
 
     def share(self):
         return self.ms[self.best] / self.auto
@@ -74,7 +74,8 @@ def entries(found):
 
 def error(found):
     """Largest and mean error of the predictions of all that ran, in percent."""
-    errors = [100 * abs(cell.predicted(title) / ms - 1) for cell in cells(found).values() for title, ms in cell.ms.items()]
+    errors = [100 * abs(cell.predicted(title) / ms - 1) for cell in cells(found).values() for title, ms in cell.ms.items()
+              if cell.predicted(title)]
     return max(errors), sum(errors) / len(errors), len(errors)
 
 
