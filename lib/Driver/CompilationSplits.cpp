@@ -138,6 +138,8 @@ Status Compilation::chooseSplit(PlanRequest& request, std::optional<Costs>& cost
                                                              : SplitTimes::measured;
   const SplitOffers offers = {.times = times,
                               .leastGain = options_.splitIsDefault ? leastGainByDefault : 0,
+                              // Nobody asked to wait for measurements of what does not seem to gain.
+                              .mostByMeasuring = options_.splitIsDefault ? 1 : 1.3,
                               .plan = [&](const TeamSplit& split, const Profile* profile) {
                                 return split.isNone() ? offers_.front() : offer(split, profile);
                               }};

@@ -52,12 +52,15 @@ const OfferedSplit* pdc::fastestOf(const std::vector<OfferedSplit>& offers, doub
   return fastest;
 }
 
-/// A plan whose times are scaled may be this much faster once they are measured.
-constexpr double mostByMeasuring = 1.3;
+double pdc::leastTimeOf(const std::vector<OfferedSplit>& offers, double leastGain) {
+  double least = std::numeric_limits<double>::infinity();
+  for (const OfferedSplit& offer : offers) least = std::min(least, timeOf(offer, leastGain));
+  return least;
+}
 
 /// The fastest of the plans that are near the fastest, and whose times are not measured; none where there is none.
-static OfferedSplit* toMeasure(std::vector<OfferedSplit>& offers, double leastGain) {
-  const double near = mostByMeasuring * leastTimeOf(offers, leastGain);
+static OfferedSplit* toMeasure(std::vector<OfferedSplit>& offers, const SplitOffers& how) {
+  const double near = how.mostByMeasuring * leastTimeOf(offers, how.leastGain);
   OfferedSplit* next = nullptr;
   for (OfferedSplit& offer : offers)
     if (offer.plan && offer.profile.source == "scaled" && offer.plan->timeMs <= near &&
@@ -66,19 +69,13 @@ static OfferedSplit* toMeasure(std::vector<OfferedSplit>& offers, double leastGa
   return next;
 }
 
-double pdc::leastTimeOf(const std::vector<OfferedSplit>& offers, double leastGain) {
-  double least = std::numeric_limits<double>::infinity();
-  for (const OfferedSplit& offer : offers) least = std::min(least, timeOf(offer, leastGain));
-  return least;
-}
-
 std::vector<OfferedSplit> pdc::offerSplits(const std::vector<TeamSplit>& splits, const SplitOffers& how) {
   std::vector<OfferedSplit> offers = {how.plan(splits.front(), nullptr)};
   const Profile whole = offers.front().profile;
   const bool scales = how.times != SplitTimes::estimated && !whole.groups.empty();
   for (std::size_t i = 1; i < splits.size(); ++i) offers.push_back(how.plan(splits[i], scales ? &whole : nullptr));
   if (how.times != SplitTimes::measured) return offers;
-  while (OfferedSplit* const next = toMeasure(offers, how.leastGain)) *next = how.plan(next->split, nullptr);
+  while (OfferedSplit* const next = toMeasure(offers, how)) *next = how.plan(next->split, nullptr);
   return offers;
 }
 

@@ -39,7 +39,8 @@ std::vector<OfferedSplit> offersOf(const std::map<std::string, Times>& times, Sp
     }
     return offer;
   };
-  return offerSplits(splits, {.times = from, .leastGain = leastGain, .plan = plan});
+  return offerSplits(splits,
+                     {.times = from, .leastGain = leastGain, .mostByMeasuring = leastGain > 0 ? 1 : 1.3, .plan = plan});
 }
 
 } // namespace
