@@ -1,7 +1,6 @@
 """Four processes on two hosts: what --split=auto chooses for a network and a link, and what every plan made by hand takes."""
 import hashlib
 import json
-import os
 import shutil
 import statistics
 import subprocess
@@ -126,25 +125,10 @@ def hosts_of(plan):
     return [device // PER_HOST for rank in plan["ranks"] for device in rank["devices"]]
 
 
-def start(hosts, places, words, more=()):
-    """The processes of a run, over TCP: `places` has the host of each."""
-    return [subprocess.Popen([*hosts.inside(host), *map(str, words)], text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                             env={**os.environ, "OMP_NUM_THREADS": "1", "PDC_RANK": str(rank), "PDC_WORLD_SIZE": str(len(places)),
-                                  "PDC_MASTER": f"{hosts.address(places[0])}:29600", **dict(more)}) for rank, host in enumerate(places)]
-
-
-def ended(processes, what):
-    """What they said; ends the script if one failed."""
-    said = [process.communicate()[0] for process in processes]
-    if any(process.returncode for process in processes):
-        sys.exit(f"{what} failed:\n" + "\n".join(text[-1500:] for text in said))
-    return said
-
-
 def linked(hosts, folder, places, *flags):
     """What `pipeline --link` says of processes on these hosts."""
     file = folder / "link.json"
-    ended(start(hosts, places, [folder / "out/pipeline", "--dir", folder, "--link", file, *flags]), f"--link between {places}")
+    hosts.run_ranks([folder / "out/pipeline", "--dir", folder, "--link", file, *flags], places=places)
     return json.loads(file.read_text())
 
 
@@ -178,8 +162,8 @@ def trained(hosts, folder, plan, updates):
     """Milliseconds of an update: the median of those in the middle; and whether every arena is what the plan says."""
     metrics = folder / "metrics.jsonl"
     samples = 2 * MICROBATCHES * json.loads((folder / "training.json").read_text())["batch"]
-    said = ended(start(hosts, hosts_of(plan), [folder / "out/pipeline", "--dir", folder, "--data", "synthetic", "--samples", samples,
-                                               "--steps", updates + 3, "--metrics", metrics]), str(folder))
+    said = hosts.run_ranks([folder / "out/pipeline", "--dir", folder, "--data", "synthetic", "--samples", samples, "--steps", updates + 3,
+                            "--metrics", metrics], places=hosts_of(plan))
     times = [json.loads(line)["step_ms"] for line in metrics.read_text().splitlines() if '"step_ms"' in line]
     return statistics.median(times[2:-1]), said[0]
 
