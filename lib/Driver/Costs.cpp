@@ -32,7 +32,10 @@ Expected<Costs> pdc::costsOf(PassContext& context, const CompileOptions& options
             : chooseProfile(options.profile, context, training, provenance, measuring,
                             {.splitBackward = splitBackward, .target = options.target, .threads = request.threads});
   if (!profile) return failure;
-  if (given && !chooseAlgorithms(context.module, given->kernels, "", context.diags, options.target)) return failure;
+  if (given) { // which may have been measured with the kernels of the undivided graph, too
+    profile->kernels = calledOnly(given->kernels, context.module, options.target);
+    if (!chooseAlgorithms(context.module, profile->kernels, "", context.diags, options.target)) return failure;
+  }
   if (options.clusterFile.empty())
     for (Cluster* machines : {&request.machines, &request.devices}) adoptMeasured(*profile, *machines);
   const CostOptions costOptions = {.splitBackward = splitBackward,
