@@ -1,12 +1,12 @@
 # pdc_library(Area DEPENDS <areas and targets>): the library of lib/<Area>, as target pdc<Area>. ROOMS are its subfolders;
 # WHOLE is one whose files are linked into every program that links the library, whether it calls them or not, because
-# they register themselves.
+# they register themselves. HOT is a library that a quick build (PdcFlags.cmake) optimises as a release does.
 #
 # Every area has an include directory of its own, which holds a link to include/pdc/<Area> and nothing else. A library
 # therefore sees the headers of exactly those areas that it depends on, directly or not, and an include against the
 # direction of the arrows (docs/decisions/0001-layout.md) does not compile.
 function(pdc_library area)
-  cmake_parse_arguments(arg "" "WHOLE" "DEPENDS;SOURCES;ROOMS" ${ARGN})
+  cmake_parse_arguments(arg "HOT" "WHOLE" "DEPENDS;SOURCES;ROOMS" ${ARGN})
   set(view ${CMAKE_BINARY_DIR}/include-views/${area})
   file(MAKE_DIRECTORY ${view}/pdc)
   file(CREATE_LINK ${CMAKE_SOURCE_DIR}/include/pdc/${area} ${view}/pdc/${area} SYMBOLIC)
@@ -21,6 +21,9 @@ function(pdc_library area)
   add_library(pdc${area} STATIC ${sources} ${arg_SOURCES})
   target_include_directories(pdc${area} PUBLIC ${view} PRIVATE ${CMAKE_SOURCE_DIR}/lib/${area})
   target_link_libraries(pdc${area} PUBLIC ${arg_DEPENDS} PRIVATE $<BUILD_INTERFACE:pdc_flags>)
+  if(PDC_QUICK AND NOT arg_HOT)
+    target_compile_options(pdc${area} PRIVATE -Og)
+  endif()
   if(arg_WHOLE) # the linker takes from an archive only what is asked for, so these are objects
     file(GLOB whole CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/lib/${area}/${arg_WHOLE}/*.cpp)
     add_library(pdc${area}${arg_WHOLE} OBJECT ${whole})
