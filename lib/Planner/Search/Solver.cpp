@@ -18,6 +18,7 @@
 
 #include "Chain/ChainBound.h"
 #include "Chain/PlanChain.h"
+#include "Numbers.h"
 #include "Search/Improve.h"
 
 #include <algorithm>
@@ -26,8 +27,6 @@
 #include <numeric>
 
 using namespace pdc;
-
-static constexpr double infinity = std::numeric_limits<double>::infinity();
 
 /// Whether every replica is one device.
 static bool isUndivided(const CostGraph& graph) {
