@@ -10,9 +10,9 @@ target_compile_options(pdc_flags INTERFACE
   -Wno-restrict -Wno-free-nonheap-object -Werror
   -ffp-contract=off)
 # For the first build of all: a third of the time to compile, at the price of a compiler that takes longer. What a library
-# consists of is compiled as one file, and what does not plan is optimised little (pdc_library). Kernels and the runtime,
-# which programs link, are those of a release.
-option(PDC_QUICK "Compile in a third of the time; the compiler, not its programs, gets slower" OFF)
+# consists of is compiled as one file, and optimised little, or less where it plans (pdc_library). Kernels and what the
+# runtime does in a step, which programs link, are those of a release.
+option(PDC_QUICK "Compile in a fraction of the time; the compiler, not its programs, gets slower" OFF)
 if(PDC_QUICK)
   set(CMAKE_UNITY_BUILD ON)
   set(CMAKE_UNITY_BUILD_BATCH_SIZE 0)
