@@ -41,10 +41,10 @@ Cache readCache(const std::string& build) {
 }
 
 /// Builds one project in one folder.
-class Builder {
+class ProjectBuilder {
 public:
-  Builder(const std::string& folder, const std::string& output, std::string prefix,
-          const std::vector<std::string>& targets, Diagnostics& diags)
+  ProjectBuilder(const std::string& folder, const std::string& output, std::string prefix,
+                 const std::vector<std::string>& targets, Diagnostics& diags)
       : folder_(folder), build_(folder + "/" + output), log_(build_ + "/build.log"), prefix_(std::move(prefix)),
         targets_(targets), diags_(diags) {}
 
@@ -147,5 +147,5 @@ Status pdc::buildProject(const std::string& folder, const std::string& output, c
                          Diagnostics& diags) {
   const Expected<std::string> prefix = runtimePrefix(diags);
   if (!prefix) return failure;
-  return Builder(folder, output, *prefix, targets, diags).run();
+  return ProjectBuilder(folder, output, *prefix, targets, diags).run();
 }

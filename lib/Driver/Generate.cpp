@@ -55,7 +55,7 @@ Type typeIn(const std::vector<StageGraphs>& stages, const SharedParameter& share
   return shared.type;
 }
 
-Status run(const std::vector<PipelineStep>& steps, PassContext& context, const PipelineOptions& options) {
+Status runSteps(const std::vector<PipelineStep>& steps, PassContext& context, const PipelineOptions& options) {
   PassRegistry passes;
   registerStagePasses(passes);
   return runPipeline(steps, passes, context.module, context.registry, context.diags, options);
@@ -91,7 +91,7 @@ Expected<StagedPlan> pdc::stagePlan(PassContext& context, Plan plan, const Gener
   const Graph& main = *module.findGraph("main");
   const Expected<std::vector<int>> cut = stageOfGroup(plan, groupCount(main), context.diags);
   const std::vector<TeamSplit> splits = differentSplits(plan);
-  if (!cut || !run({splitStep(*cut, splits)}, context, options.pipeline)) return failure;
+  if (!cut || !runSteps({splitStep(*cut, splits)}, context, options.pipeline)) return failure;
 
   StagedPlan staged;
   staged.plan = std::move(plan);
@@ -125,7 +125,7 @@ static std::int64_t bytesOfDividedParameters(const Graph& graph) {
 
 Expected<GeneratedProgram> pdc::generate(PassContext& context, StagedPlan staged, const pdcrt::Training& training,
                                          const Provenance& provenance, const GenerateOptions& options) {
-  if (!run(stageSteps(staged.policies), context, options.pipeline)) return failure;
+  if (!runSteps(stageSteps(staged.policies), context, options.pipeline)) return failure;
   const Expected<std::vector<MemoryPlan>> memories = planMemories(staged, options, context.diags);
   if (!memories || !verifyMessages(*memories, staged.schedule, context.diags)) return failure;
   GeneratedProgram program;

@@ -1,4 +1,5 @@
-// Parser of scalar expressions: recursive descent, one function for all binary operators (precedence climbing).
+// ExpressionParser of scalar expressions: recursive descent, one function for all binary operators (precedence
+// climbing).
 //
 // Texts come from files, so the depth of a tree is limited: everything that walks a tree recurses.
 #include "ScalarFunctions.h"
@@ -40,9 +41,9 @@ struct Tree {
   explicit operator bool() const { return expression != nullptr; }
 };
 
-class Parser {
+class ExpressionParser {
 public:
-  Parser(const std::string& text, std::string& error) : text_(text), error_(error) {}
+  ExpressionParser(const std::string& text, std::string& error) : text_(text), error_(error) {}
 
   ExpressionPtr parse() {
     Tree tree = parseBinary(1, 0);
@@ -100,7 +101,7 @@ private:
 } // namespace
 
 /// A chain of operators that bind at least as tightly as `binding`, from left to right.
-Tree Parser::parseBinary(int binding, int depth) {
+Tree ExpressionParser::parseBinary(int binding, int depth) {
   Tree left = parseUnary(depth);
   while (left) {
     const Operator* op = peekOperator();
@@ -113,7 +114,7 @@ Tree Parser::parseBinary(int binding, int depth) {
   return left;
 }
 
-Tree Parser::parseUnary(int depth) {
+Tree ExpressionParser::parseUnary(int depth) {
   if (depth > maxDepth) return fail("the expression is deeper than " + std::to_string(maxDepth));
   if (skipSpace() >= text_.size()) return fail("expected an operand");
   const char c = text_[position_];
@@ -143,7 +144,7 @@ Tree Parser::parseUnary(int depth) {
   return fail("expected an operand");
 }
 
-Tree Parser::parseNumber(bool negative) {
+Tree ExpressionParser::parseNumber(bool negative) {
   double value = 0;
   const char *begin = text_.data() + position_, *end = text_.data() + text_.size();
   const auto [stop, error] = std::from_chars(begin, end, value);
@@ -152,7 +153,7 @@ Tree Parser::parseNumber(bool negative) {
   return {numberExpression(negative ? -value : value), 1};
 }
 
-Tree Parser::parseName(int depth) {
+Tree ExpressionParser::parseName(int depth) {
   std::string name = wordAt(position_);
   position_ += name.size();
   if (name == "inf") return {numberExpression(std::numeric_limits<double>::infinity()), 1};
@@ -176,5 +177,5 @@ Tree Parser::parseName(int depth) {
 
 ExpressionPtr pdc::parseExpression(const std::string& text, std::string& error) {
   error.clear();
-  return Parser(text, error).parse();
+  return ExpressionParser(text, error).parse();
 }

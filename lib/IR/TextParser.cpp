@@ -14,9 +14,9 @@
 using namespace pdc;
 
 namespace {
-class Parser : private TokenParser {
+class ModuleParser : private TokenParser {
 public:
-  Parser(const std::string& text, const std::string& file, const OpRegistry& registry, Diagnostics& diags)
+  ModuleParser(const std::string& text, const std::string& file, const OpRegistry& registry, Diagnostics& diags)
       : TokenParser(text, file, diags), registry_(registry) {}
 
   Expected<std::unique_ptr<Module>> parse();
@@ -52,13 +52,13 @@ private:
 
 // --- operations ---
 
-Status Parser::checkNewName(const std::string& name) {
+Status ModuleParser::checkNewName(const std::string& name) {
   // A parameter that this graph does not use may have the same name.
   if (graph_->find(name)) return diags_.error(here()) << "'%" << name << "' is defined twice";
   return success;
 }
 
-Expected<Value*> Parser::parseValue() {
+Expected<Value*> ModuleParser::parseValue() {
   if (token_.kind != Token::Kind::value) return expected("a value");
   if (Value* value = graph_->find(token_.text)) {
     take();
@@ -70,7 +70,7 @@ Expected<Value*> Parser::parseValue() {
   return graph_->parameterValue(*parameter->second);
 }
 
-Expected<Parameter*> Parser::parseParameterName() {
+Expected<Parameter*> ModuleParser::parseParameterName() {
   if (token_.kind != Token::Kind::value) return expected("a parameter");
   auto parameter = parameters_.find(token_.text);
   if (parameter == parameters_.end()) return diags_.error(here()) << "'%" << token_.text << "' is no parameter";
@@ -78,7 +78,7 @@ Expected<Parameter*> Parser::parseParameterName() {
   return parameter->second;
 }
 
-Status Parser::parseResultNames(std::vector<std::string>& names, std::vector<bool>& present) {
+Status ModuleParser::parseResultNames(std::vector<std::string>& names, std::vector<bool>& present) {
   do {
     present.push_back(token_.kind == Token::Kind::value);
     if (!present.back() && !atWord("_")) return expected("the name of a result");
@@ -93,7 +93,7 @@ Status Parser::parseResultNames(std::vector<std::string>& names, std::vector<boo
   return success;
 }
 
-Status Parser::parseOperands(std::vector<Value*>& operands) {
+Status ModuleParser::parseOperands(std::vector<Value*>& operands) {
   if (token_.kind != Token::Kind::value && !atWord("_")) return success;
   do {
     if (acceptWord("_")) {
@@ -107,7 +107,7 @@ Status Parser::parseOperands(std::vector<Value*>& operands) {
   return success;
 }
 
-Status Parser::parseResultTypes(const std::vector<bool>& present, std::vector<Type>& types) {
+Status ModuleParser::parseResultTypes(const std::vector<bool>& present, std::vector<Type>& types) {
   do {
     const std::size_t i = types.size();
     if (i >= present.size())
@@ -126,7 +126,7 @@ Status Parser::parseResultTypes(const std::vector<bool>& present, std::vector<Ty
 }
 
 /// <I of %0, group 3, stage 1> or <I again of %0, …>, if it is there.
-Status Parser::parseAnnotation(Operation& operation) {
+Status ModuleParser::parseAnnotation(Operation& operation) {
   if (!accept('<')) return success;
   do {
     const bool isPhase = atWord("F") || atWord("I") || atWord("W");
@@ -156,7 +156,7 @@ Status Parser::parseAnnotation(Operation& operation) {
   return expect('>');
 }
 
-Status Parser::parseOperation() {
+Status ModuleParser::parseOperation() {
   Location location = here();
   std::vector<std::string> names;
   std::vector<bool> present;
@@ -182,7 +182,7 @@ Status Parser::parseOperation() {
 
 // --- graphs ---
 
-Status Parser::parseInput() {
+Status ModuleParser::parseInput() {
   if (token_.kind != Token::Kind::value) return expected("an input");
   if (!checkNewName(token_.text)) return failure;
   const std::string name = take().text;
@@ -215,7 +215,7 @@ Status Parser::parseInput() {
 }
 
 /// of "label" ignoring -100 weights "1/0.5"
-Status Parser::parseShare(LossShare& share) {
+Status ModuleParser::parseShare(LossShare& share) {
   if (!expectWord("of")) return failure;
   Expected<std::string> labels = parseText();
   if (!labels) return failure;
@@ -242,7 +242,7 @@ Status Parser::parseShare(LossShare& share) {
   }
 }
 
-Status Parser::parseOutput() {
+Status ModuleParser::parseOutput() {
   static const std::map<std::string, OutputKind> kinds = {
       {"result", OutputKind::result},     {"loss", OutputKind::loss},
       {"term", OutputKind::term},         {"prediction", OutputKind::prediction},
@@ -283,7 +283,7 @@ Status Parser::parseOutput() {
 }
 
 /// team 2, or team 2 sums, if it is there.
-Status Parser::parseTeam() {
+Status ModuleParser::parseTeam() {
   if (!acceptWord("team")) return success;
   const Location location = here();
   const Expected<std::int64_t> members = parseInteger();
@@ -296,7 +296,7 @@ Status Parser::parseTeam() {
 }
 
 /// axis 1 blocks 3: of `what`, whose type is that of the whole or of a member's part.
-Expected<Form> Parser::parseSplit(const std::string& what, Type type, bool isPart) {
+Expected<Form> ModuleParser::parseSplit(const std::string& what, Type type, bool isPart) {
   const Location location = here();
   if (!expectWord("axis")) return failure;
   const Expected<std::int64_t> axis = parseInteger();
@@ -314,7 +314,7 @@ Expected<Form> Parser::parseSplit(const std::string& what, Type type, bool isPar
 }
 
 /// %w = axis 1 blocks 3, after "part".
-Status Parser::parsePart() {
+Status ModuleParser::parsePart() {
   const Location location = here();
   const Expected<std::string> name = parseName(Token::Kind::value, "'%' and the name of the parameter");
   if (!name || !expect('=')) return failure;
@@ -327,7 +327,7 @@ Status Parser::parsePart() {
 }
 
 /// [1, 0], after "order".
-Status Parser::parseOrder(const Parameter& parameter) {
+Status ModuleParser::parseOrder(const Parameter& parameter) {
   const Location location = here();
   const Expected<std::vector<std::int64_t>> places = parseIntegers();
   if (!places) return failure;
@@ -343,7 +343,7 @@ Status Parser::parseOrder(const Parameter& parameter) {
   return success;
 }
 
-Status Parser::parseGraph() {
+Status ModuleParser::parseGraph() {
   const Location location = here();
   const Expected<std::string> name = parseName(Token::Kind::symbol, "'@' and the name of the graph");
   if (!name || !expect('(')) return failure;
@@ -368,7 +368,7 @@ Status Parser::parseGraph() {
 
 /// from "lenet.onnx" at 128 length 192000 stored [400, 120] permutation [1, 0], if it is there; of external data
 /// from "lenet.bin" of "lenet.onnx" at 128 …
-Status Parser::parseReference(Parameter& parameter) {
+Status ModuleParser::parseReference(Parameter& parameter) {
   if (!acceptWord("from")) return success;
   Reference& reference = parameter.reference;
   Expected<std::string> file = parseText();
@@ -398,7 +398,7 @@ Status Parser::parseReference(Parameter& parameter) {
 }
 
 /// derived int8 of "fc.weight" f32[10, 4] axis 0, if it is there.
-Status Parser::parseDerived(Parameter& parameter) {
+Status ModuleParser::parseDerived(Parameter& parameter) {
   if (!acceptWord("derived")) return success;
   using Kind = DerivedValues::Kind;
   DerivedValues derived;
@@ -437,7 +437,7 @@ Status Parser::parseDerived(Parameter& parameter) {
   return success;
 }
 
-Status Parser::parseParameter() {
+Status ModuleParser::parseParameter() {
   Parameter parameter;
   parameter.location = here();
   const Expected<std::string> name = parseName(Token::Kind::value, "'%' and the name of the parameter");
@@ -458,7 +458,7 @@ Status Parser::parseParameter() {
   return success;
 }
 
-Expected<std::unique_ptr<Module>> Parser::parse() {
+Expected<std::unique_ptr<Module>> ModuleParser::parse() {
   module_ = std::make_unique<Module>();
   if (!expectWord("module")) return failure;
   Expected<std::string> name = parseName(Token::Kind::symbol, "'@' and the name of the module");
@@ -486,5 +486,5 @@ Expected<std::unique_ptr<Module>> Parser::parse() {
 
 Expected<std::unique_ptr<Module>> pdc::parseModule(const std::string& text, const std::string& file,
                                                    const OpRegistry& registry, Diagnostics& diags) {
-  return Parser(text, file, registry, diags).parse();
+  return ModuleParser(text, file, registry, diags).parse();
 }

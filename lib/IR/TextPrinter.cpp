@@ -128,7 +128,7 @@ static std::string shareText(const LossShare& share) {
   std::string text = " share of " + quoted(share.labels), weights;
   if (share.ignoreIndex) text += " ignoring " + std::to_string(*share.ignoreIndex);
   for (double weight : share.classWeights) weights += (weights.empty() ? "" : "/") + numberText(weight);
-  return weights.empty() ? text : text + " weights " + quoted(weights);
+  return weights.empty() ? text : text + " weights " + pdc::quoted(weights);
 }
 
 static std::string inputText(const GraphInput& input) {

@@ -45,7 +45,7 @@ Expected<std::map<std::string, Shape>> pdc::shapesOfBound(const std::vector<Data
 namespace {
 
 /// The number that the flag says, where the input's type has it.
-std::optional<Tensor> numberOf(const std::string& text, ElementType element) {
+std::optional<Tensor> numberFromText(const std::string& text, ElementType element) {
   Tensor number(Type{element, {}});
   const char* end = text.data() + text.size();
   if (element == ElementType::boolean) {
@@ -99,7 +99,7 @@ Expected<Value*> pdc::valueOfBound(const std::string& name, const std::string& b
   }
   if (!isFile(bound)) {
     const std::optional<Tensor> number =
-        bound == "zeros" ? Tensor(Type{type.element, {}}) : numberOf(bound, type.element);
+        bound == "zeros" ? Tensor(Type{type.element, {}}) : numberFromText(bound, type.element);
     if (!number)
       return diags.error(where)
                  .exit(ExitCode::usage)

@@ -42,10 +42,10 @@ std::vector<std::string> pdc::readsOf(const onnx::NodeProto& node) {
 
 namespace {
 
-class Expansion {
+class ControlFlowExpansion {
 public:
-  Expansion(const onnx::NodeProto& node, std::int64_t opset, const std::vector<ModelValue>& inputs, Builder& builder,
-            const ConvertBody& convertBody)
+  ControlFlowExpansion(const onnx::NodeProto& node, std::int64_t opset, const std::vector<ModelValue>& inputs,
+                       Builder& builder, const ConvertBody& convertBody)
       : node_(node), opset_(opset), inputs_(inputs), builder_(builder), where_(builder.location()),
         convertBody_(convertBody) {}
 
@@ -284,5 +284,5 @@ private:
 Expected<std::vector<ModelValue>> pdc::expandControlFlow(const onnx::NodeProto& node, std::int64_t opset,
                                                          const std::vector<ModelValue>& inputs, Builder& builder,
                                                          const ConvertBody& convertBody) {
-  return Expansion(node, opset, inputs, builder, convertBody).run();
+  return ControlFlowExpansion(node, opset, inputs, builder, convertBody).run();
 }

@@ -70,9 +70,9 @@ void bind(onnx::NodeProto& node, const Scope& scope) {
   node.mutable_attribute()->Swap(&attributes);
 }
 
-class Expansion {
+class FunctionExpansion {
 public:
-  Expansion(OnnxFile& file, const OpRegistry& registry, Diagnostics& diags)
+  FunctionExpansion(OnnxFile& file, const OpRegistry& registry, Diagnostics& diags)
       : file_(file), registry_(registry), diags_(diags) {}
 
   Status run() {
@@ -202,5 +202,5 @@ private:
 } // namespace
 
 Status pdc::inlineFunctions(OnnxFile& file, const OpRegistry& registry, Diagnostics& diags) {
-  return Expansion(file, registry, diags).run();
+  return FunctionExpansion(file, registry, diags).run();
 }

@@ -2,17 +2,15 @@
 // its wire format: all but the initializers' elements goes into a skeleton, which the parser reads.
 #include "OnnxFile.h"
 
+#include "OnnxFields.h"
 #include "Wire.h"
 
 #include <climits>
 
 using namespace pdc;
+using namespace pdc::fields;
 
 namespace {
-
-// Field numbers of onnx.proto.
-constexpr std::uint32_t modelIrVersion = 1, modelGraph = 7, graphInitializer = 5;
-constexpr std::uint32_t tensorFloatData = 4, tensorRawData = 9, tensorDoubleData = 10;
 
 void append(std::string& out, std::span<const std::byte> bytes) {
   out.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());

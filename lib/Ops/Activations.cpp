@@ -4,8 +4,7 @@
 #include "Shared/Elementwise.h"
 #include "Shared/InitialValues.h"
 
-using namespace pdc;
-using namespace pdc::ops;
+namespace pdc::ops::Activations {
 
 namespace {
 
@@ -111,7 +110,7 @@ OpDef prelu() {
 
 } // namespace
 
-PDC_OPS(Activations) {
+std::vector<OpDef> define() {
   return {
       unary({.name = "relu",
              .summary = "max(X, 0)",
@@ -176,3 +175,5 @@ PDC_OPS(Activations) {
       prelu(),
   };
 }
+
+} // namespace pdc::ops::Activations

@@ -5,8 +5,7 @@
 
 #include <algorithm>
 
-using namespace pdc;
-using namespace pdc::ops;
+namespace pdc::ops::AffineGrid {
 
 namespace {
 
@@ -61,7 +60,9 @@ Value* convert(OnnxReader& n) {
 
 } // namespace
 
-PDC_OPS(AffineGrid) {
+std::vector<OpDef> define() {
   return {composed("affine_grid", "Positions on a plane or in a volume under an affine map: a matrix times constants",
                    {onnx("AffineGrid", 2, convert, 20)})};
 }
+
+} // namespace pdc::ops::AffineGrid

@@ -2,8 +2,7 @@
 #include "Convert/Indices.h"
 #include "Shared/Define.h"
 
-using namespace pdc;
-using namespace pdc::ops;
+namespace pdc::ops::ArgReduce {
 
 namespace {
 
@@ -34,7 +33,7 @@ OnnxMapping onnxArg(const char* opType, bool largest) {
 
 } // namespace
 
-PDC_OPS(ArgReduce) {
+std::vector<OpDef> define() {
   return {
       composed("arg_max", "Place of the largest element along an axis, the first or the last of equal ones",
                {onnxArg("ArgMax", true)}),
@@ -42,3 +41,5 @@ PDC_OPS(ArgReduce) {
                {onnxArg("ArgMin", false)}),
   };
 }
+
+} // namespace pdc::ops::ArgReduce

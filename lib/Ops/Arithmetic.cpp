@@ -6,8 +6,7 @@
 
 #include <algorithm>
 
-using namespace pdc;
-using namespace pdc::ops;
+namespace pdc::ops::Arithmetic {
 
 /// Whether `value` is a constant with one element, which `number` then is.
 static bool isScalarConstant(const Value* value, double& number) {
@@ -128,7 +127,7 @@ static OpDef startingWith(InitialValuesFn initialValues, OpDef def) {
   return def;
 }
 
-PDC_OPS(Arithmetic) {
+std::vector<OpDef> define() {
   return {
       startingWith(initialTerm,
                    withFold(binary({.name = "add", .summary = "A + B", .onnx = "Add", .expression = "A + B"}), "Sum")),
@@ -198,3 +197,5 @@ PDC_OPS(Arithmetic) {
       composed("mean", "Mean of the inputs: add and div", {onnx("Mean", 1, convertMean)}),
   };
 }
+
+} // namespace pdc::ops::Arithmetic

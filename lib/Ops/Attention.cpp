@@ -7,8 +7,7 @@
 #include <cmath>
 #include <limits>
 
-using namespace pdc;
-using namespace pdc::ops;
+namespace pdc::ops::Attention {
 
 namespace {
 
@@ -359,7 +358,7 @@ private:
 
 } // namespace
 
-PDC_OPS(Attention) {
+std::vector<OpDef> define() {
   return {
       composed("attention", "Values weighted by the softmax of scaled products of queries and keys",
                {onnxMany(
@@ -369,3 +368,5 @@ PDC_OPS(Attention) {
                    "RotaryEmbedding", 3, [](OnnxReader& n) { return Rotation(n).run(); }, 23)}),
   };
 }
+
+} // namespace pdc::ops::Attention

@@ -13,8 +13,7 @@
 
 #include <cmath>
 
-using namespace pdc;
-using namespace pdc::ops;
+namespace pdc::ops::BatchNorm {
 
 namespace {
 
@@ -443,7 +442,9 @@ OpDef batchNormFrozenGradientDef() {
 
 } // namespace
 
-PDC_OPS(BatchNorm) {
+std::vector<OpDef> define() {
   return {batchNormDef(), batchNormTrainingDef(), batchNormTrainingAgainDef(), batchNormGradientDef(),
           batchNormFrozenGradientDef()};
 }
+
+} // namespace pdc::ops::BatchNorm

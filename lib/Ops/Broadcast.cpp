@@ -5,8 +5,7 @@
 #include "Shared/Define.h"
 #include "Shared/LoopsOf.h"
 
-using namespace pdc;
-using namespace pdc::ops;
+namespace pdc::ops::Broadcast {
 
 namespace {
 
@@ -100,7 +99,7 @@ std::vector<std::string> examples() {
 
 } // namespace
 
-PDC_OPS(Broadcast) {
+std::vector<OpDef> define() {
   return {{
       .name = "broadcast",
       .summary = "X repeated along the axes that it lacks or has with size 1",
@@ -136,3 +135,5 @@ PDC_OPS(Broadcast) {
       .facts = {.moves = true},
   }};
 }
+
+} // namespace pdc::ops::Broadcast

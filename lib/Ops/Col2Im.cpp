@@ -5,8 +5,7 @@
 
 #include <algorithm>
 
-using namespace pdc;
-using namespace pdc::ops;
+namespace pdc::ops::Col2Im {
 
 namespace {
 
@@ -63,7 +62,9 @@ Value* convert(OnnxReader& n) {
 
 } // namespace
 
-PDC_OPS(Col2Im) {
+std::vector<OpDef> define() {
   return {composed("col2im", "An image from the blocks that it consists of: a transposed convolution with constants",
                    {onnx("Col2Im", 3, convert, 18)})};
 }
+
+} // namespace pdc::ops::Col2Im

@@ -9,8 +9,7 @@
 #include "Kernels/KernelOptions.h"
 #include "Shared/Define.h"
 
-using namespace pdc;
-using namespace pdc::ops;
+namespace pdc::ops::Collectives {
 
 namespace {
 
@@ -235,7 +234,7 @@ std::vector<OpDef> inHalves(const std::string& name, const std::string& summary,
 
 } // namespace
 
-PDC_OPS(Collectives) {
+std::vector<OpDef> define() {
   const std::vector<OperandDef> terms = {{"x"}, {"added", true}}, one = {{"x"}};
   const auto from = place("from_", "the operand"), to = place("", "the result");
   auto of = [](const Attributes& a, Form before, Form after) { return Reformed{a.getInt("members"), before, after}; };
@@ -285,3 +284,5 @@ PDC_OPS(Collectives) {
   defs.push_back(std::move(ownPart));
   return defs;
 }
+
+} // namespace pdc::ops::Collectives

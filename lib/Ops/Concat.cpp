@@ -7,8 +7,7 @@
 
 #include <numeric>
 
-using namespace pdc;
-using namespace pdc::ops;
+namespace pdc::ops::Concat {
 
 namespace {
 
@@ -104,7 +103,7 @@ std::vector<std::string> examples() {
 
 } // namespace
 
-PDC_OPS(Concat) {
+std::vector<OpDef> define() {
   return {{
       .name = "concat",
       .summary = "The operands one after the other along an axis",
@@ -150,3 +149,5 @@ PDC_OPS(Concat) {
       .facts = {.moves = true},
   }};
 }
+
+} // namespace pdc::ops::Concat

@@ -4,8 +4,7 @@
 
 #include <cmath>
 
-using namespace pdc;
-using namespace pdc::ops;
+namespace pdc::ops::Constant {
 
 /// Larger constants are weights, which belong into a file.
 constexpr std::int64_t maxElements = std::int64_t{1} << 24;
@@ -123,7 +122,7 @@ static OnnxMapping onnxWindow(const char* opType, double a, double b, double c) 
       17);
 }
 
-PDC_OPS(Constant) {
+std::vector<OpDef> define() {
   return {
       {
           .name = "constant",
@@ -152,3 +151,5 @@ PDC_OPS(Constant) {
       composed("range", "Numbers from start to limit, as a constant", {onnx("Range", 3, convertRange)}),
   };
 }
+
+} // namespace pdc::ops::Constant

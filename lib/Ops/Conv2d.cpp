@@ -4,8 +4,7 @@
 #include "Shared/Convolution.h"
 #include "Shared/InitialValues.h"
 
-using namespace pdc;
-using namespace pdc::ops;
+namespace pdc::ops::Conv2d {
 
 namespace {
 
@@ -112,7 +111,7 @@ std::vector<std::string> examples() {
 
 } // namespace
 
-PDC_OPS(Conv2d) {
+std::vector<OpDef> define() {
   return {
       {
           .name = "conv2d",
@@ -152,3 +151,5 @@ PDC_OPS(Conv2d) {
       },
   };
 }
+
+} // namespace pdc::ops::Conv2d

@@ -4,8 +4,7 @@
 #include "Shared/Convolution.h"
 #include "Shared/InitialValues.h"
 
-using namespace pdc;
-using namespace pdc::ops;
+namespace pdc::ops::Conv2dGradients {
 
 namespace {
 
@@ -165,7 +164,7 @@ OpDef addedInputGradientDef() {
 
 } // namespace
 
-PDC_OPS(Conv2dGradients) {
+std::vector<OpDef> define() {
   return {
       inputGradientDef(),
       addedInputGradientDef(),
@@ -216,3 +215,5 @@ PDC_OPS(Conv2dGradients) {
       },
   };
 }
+
+} // namespace pdc::ops::Conv2dGradients

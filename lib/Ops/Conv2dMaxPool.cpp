@@ -3,8 +3,7 @@
 
 #include <limits>
 
-using namespace pdc;
-using namespace pdc::ops;
+namespace pdc::ops::Conv2dMaxPool {
 
 namespace {
 
@@ -62,7 +61,7 @@ std::vector<std::string> examples() {
 
 } // namespace
 
-PDC_OPS(Conv2dMaxPool) {
+std::vector<OpDef> define() {
   return {{
       .name = "conv2d_max_pool",
       .summary = "Maximum of each window of 2x2, side by side, of conv2d, and where in its plane it is",
@@ -110,3 +109,5 @@ PDC_OPS(Conv2dMaxPool) {
       .examples = examples(),
   }};
 }
+
+} // namespace pdc::ops::Conv2dMaxPool

@@ -4,8 +4,7 @@
 #include "Shared/Define.h"
 #include "Shared/LoopsOf.h"
 
-using namespace pdc;
-using namespace pdc::ops;
+namespace pdc::ops::CumSum {
 
 namespace {
 
@@ -136,7 +135,7 @@ std::vector<std::string> examples() {
 
 } // namespace
 
-PDC_OPS(CumSum) {
+std::vector<OpDef> define() {
   return {{
               .name = "cumsum",
               .summary = "Sums of all elements up to each along an axis",
@@ -174,3 +173,5 @@ PDC_OPS(CumSum) {
           composed("cumprod", "Running products along an axis: log2(n) products of slices",
                    {onnx("CumProd", 2, convertProduct, 26)})};
 }
+
+} // namespace pdc::ops::CumSum

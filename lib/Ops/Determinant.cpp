@@ -6,8 +6,7 @@
 #include <bit>
 #include <map>
 
-using namespace pdc;
-using namespace pdc::ops;
+namespace pdc::ops::Determinant {
 
 namespace {
 
@@ -77,7 +76,9 @@ Value* convert(OnnxReader& n) {
 
 } // namespace
 
-PDC_OPS(Determinant) {
+std::vector<OpDef> define() {
   return {composed("det", "Determinants of matrices of up to 6 rows: sums of products of elements",
                    {onnx("Det", 1, convert, 11)})};
 }
+
+} // namespace pdc::ops::Determinant

@@ -15,8 +15,7 @@
 #include <cmath>
 #include <limits>
 
-using namespace pdc;
-using namespace pdc::ops;
+namespace pdc::ops::DotProductAttention {
 using namespace pdc::ops::attention;
 
 namespace {
@@ -422,7 +421,7 @@ OpDef forwardOp(const std::string& name, std::string summary, bool drops) {
 
 } // namespace
 
-PDC_OPS(DotProductAttention) {
+std::vector<OpDef> define() {
   return {
       forwardOp("dot_product_attention",
                 "V weighted by the softmax of scale · Q · Kᵀ + bias; heads in a row share keys", false),
@@ -460,3 +459,5 @@ PDC_OPS(DotProductAttention) {
       },
   };
 }
+
+} // namespace pdc::ops::DotProductAttention

@@ -8,8 +8,7 @@
 
 #include <cmath>
 
-using namespace pdc;
-using namespace pdc::ops;
+namespace pdc::ops::Dropout {
 
 namespace {
 
@@ -101,7 +100,7 @@ std::vector<std::string> examples() {
 
 } // namespace
 
-PDC_OPS(Dropout) {
+std::vector<OpDef> define() {
   return {
       {
           .name = "dropout",
@@ -183,3 +182,5 @@ PDC_OPS(Dropout) {
       },
   };
 }
+
+} // namespace pdc::ops::Dropout

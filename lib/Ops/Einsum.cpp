@@ -9,8 +9,7 @@
 #include <map>
 #include <set>
 
-using namespace pdc;
-using namespace pdc::ops;
+namespace pdc::ops::Einsum {
 
 namespace {
 
@@ -258,8 +257,10 @@ private:
 
 } // namespace
 
-PDC_OPS(Einsum) {
+std::vector<OpDef> define() {
   return {composed("einsum", "Sums of products by Einstein's convention: transpose, matmul, reduce_sum",
                    {onnx(
                        "Einsum", 1, [](OnnxReader& n) { return Einsum(n).convert(); }, 12)})};
 }
+
+} // namespace pdc::ops::Einsum

@@ -1,10 +1,9 @@
 // The generic elementwise op: any expressions of any operands, with broadcasting. Fusion merges chains into it.
 #include "Shared/Define.h"
 
-using namespace pdc;
-using namespace pdc::ops;
+namespace pdc::ops::Elementwise {
 
-PDC_OPS(Elementwise) {
+std::vector<OpDef> define() {
   return {{
       .name = "elementwise",
       .summary = "One result per expression, which call the operands a0, a1, …",
@@ -25,3 +24,5 @@ PDC_OPS(Elementwise) {
                            "f32[3], f32[3]")},
   }};
 }
+
+} // namespace pdc::ops::Elementwise

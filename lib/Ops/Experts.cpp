@@ -8,8 +8,7 @@
 
 #include <algorithm>
 
-using namespace pdc;
-using namespace pdc::ops;
+namespace pdc::ops::Experts {
 
 namespace {
 
@@ -345,6 +344,8 @@ OpDef gateGradientDef() {
 
 } // namespace
 
-PDC_OPS(Experts) {
+std::vector<OpDef> define() {
   return {dispatchDef(), combineDef(), gateGradientDef()};
 }
+
+} // namespace pdc::ops::Experts

@@ -2,8 +2,7 @@
 #include "Convert/Indices.h"
 #include "Shared/Define.h"
 
-using namespace pdc;
-using namespace pdc::ops;
+namespace pdc::ops::Functions {
 
 namespace {
 
@@ -82,7 +81,7 @@ Value* convertLpNormalization(OnnxReader& n) {
 
 } // namespace
 
-PDC_OPS(Functions) {
+std::vector<OpDef> define() {
   return {
       function("tan", "Tangent of X", "Tan", "sin(a0) / cos(a0)"),
       function("sinh", "Hyperbolic sine of X", "Sinh", "(expm1(a0) - expm1(-a0)) / 2"),
@@ -102,3 +101,5 @@ PDC_OPS(Functions) {
                {onnx("LpNormalization", 1, convertLpNormalization)}),
   };
 }
+
+} // namespace pdc::ops::Functions

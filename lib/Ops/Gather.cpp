@@ -5,8 +5,7 @@
 #include "Shared/InitialValues.h"
 #include "Shared/LoopsOf.h"
 
-using namespace pdc;
-using namespace pdc::ops;
+namespace pdc::ops::Gather {
 
 namespace {
 
@@ -168,7 +167,7 @@ std::vector<std::string> examples() {
 
 } // namespace
 
-PDC_OPS(Gather) {
+std::vector<OpDef> define() {
   return {
       {
           .name = "gather",
@@ -246,3 +245,5 @@ PDC_OPS(Gather) {
       },
   };
 }
+
+} // namespace pdc::ops::Gather

@@ -5,8 +5,7 @@
 
 #include <charconv>
 
-using namespace pdc;
-using namespace pdc::ops;
+namespace pdc::ops::GridSample {
 
 namespace {
 
@@ -161,8 +160,10 @@ private:
 
 } // namespace
 
-PDC_OPS(GridSample) {
+std::vector<OpDef> define() {
   return {composed("grid_sample", "Images read at given positions, interpolated: gather, mul and add",
                    {onnx(
                        "GridSample", 2, [](OnnxReader& n) { return GridSample(n).run(); }, 16)})};
 }
+
+} // namespace pdc::ops::GridSample

@@ -3,8 +3,7 @@
 #include "Convert/Onnx.h"
 #include "Shared/Define.h"
 
-using namespace pdc;
-using namespace pdc::ops;
+namespace pdc::ops::GroupNorm {
 
 namespace {
 
@@ -52,7 +51,7 @@ Value* convert(OnnxReader& n, std::int64_t groups, bool perGroup) {
 
 } // namespace
 
-PDC_OPS(GroupNorm) {
+std::vector<OpDef> define() {
   const auto group = [](OnnxReader& n) {
     n.ignore("stash_type"); // statistics are exact
     return convert(n, n.integer("num_groups", 0), /*perGroup=*/n.version() < 21);
@@ -67,3 +66,5 @@ PDC_OPS(GroupNorm) {
                {onnx("InstanceNormalization", 3, instance, 1)}),
   };
 }
+
+} // namespace pdc::ops::GroupNorm

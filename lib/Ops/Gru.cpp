@@ -8,8 +8,7 @@
 
 #include <cmath>
 
-using namespace pdc;
-using namespace pdc::ops;
+namespace pdc::ops::Gru {
 
 namespace {
 
@@ -221,7 +220,7 @@ std::vector<std::string> examples() {
 
 } // namespace
 
-PDC_OPS(Gru) {
+std::vector<OpDef> define() {
   return {
       {
           .name = "gru",
@@ -282,3 +281,5 @@ PDC_OPS(Gru) {
       },
   };
 }
+
+} // namespace pdc::ops::Gru

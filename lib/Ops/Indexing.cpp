@@ -6,8 +6,7 @@
 #include <cmath>
 #include <map>
 
-using namespace pdc;
-using namespace pdc::ops;
+namespace pdc::ops::Indexing {
 
 namespace {
 
@@ -206,7 +205,7 @@ Value* convertTrilu(OnnxReader& n) {
 
 } // namespace
 
-PDC_OPS(Indexing) {
+std::vector<OpDef> define() {
   return {
       composed("gather_elements", "One element per index, elsewhere at its own place: gather",
                {onnx("GatherElements", 2, convertGatherElements)}),
@@ -221,3 +220,5 @@ PDC_OPS(Indexing) {
       composed("trilu", "Upper or lower triangles of matrices: where", {onnx("Trilu", 1, convertTrilu)}),
   };
 }
+
+} // namespace pdc::ops::Indexing

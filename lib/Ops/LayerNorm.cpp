@@ -12,8 +12,7 @@
 
 #include <cmath>
 
-using namespace pdc;
-using namespace pdc::ops;
+namespace pdc::ops::LayerNorm {
 
 namespace {
 
@@ -461,7 +460,9 @@ OpDef rmsNormWeightGradientDef() {
 
 } // namespace
 
-PDC_OPS(LayerNorm) {
+std::vector<OpDef> define() {
   return {layerNormDef(), layerNormInputGradientDef(), layerNormWeightGradientDef(),
           rmsNormDef(),   rmsNormInputGradientDef(),   rmsNormWeightGradientDef()};
 }
+
+} // namespace pdc::ops::LayerNorm

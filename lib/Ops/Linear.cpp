@@ -7,8 +7,7 @@
 #include "Shared/InitialValues.h"
 #include "Shared/LoopsOf.h"
 
-using namespace pdc;
-using namespace pdc::ops;
+namespace pdc::ops::Linear {
 
 namespace {
 
@@ -443,6 +442,8 @@ OpDef linearGradientsDef() {
 
 } // namespace
 
-PDC_OPS(Linear) {
+std::vector<OpDef> define() {
   return {linearDef(), linearInputGradientDef(), linearWeightGradientDef(), linearGradientsDef()};
 }
+
+} // namespace pdc::ops::Linear

@@ -6,8 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
-using namespace pdc;
-using namespace pdc::ops;
+namespace pdc::ops::LinearInt8 {
 
 namespace {
 
@@ -324,6 +323,8 @@ OpDef linearInt8InputGradientDef() {
 
 } // namespace
 
-PDC_OPS(LinearInt8) {
+std::vector<OpDef> define() {
   return {linearInt8Def(), linearInt8InputGradientDef()};
 }
+
+} // namespace pdc::ops::LinearInt8

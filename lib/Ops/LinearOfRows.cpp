@@ -4,8 +4,7 @@
 #include "Shared/Define.h"
 #include "Shared/LoopsOf.h"
 
-using namespace pdc;
-using namespace pdc::ops;
+namespace pdc::ops::LinearOfRows {
 
 namespace {
 
@@ -77,7 +76,7 @@ void compute(ReferenceContext& c) {
 
 } // namespace
 
-PDC_OPS(LinearOfRows) {
+std::vector<OpDef> define() {
   return {
       {.name = "linear_of_rows",
        .summary = "Y = X · W + B over the last axis of X in the rows where live is not 0, zeros in the others",
@@ -108,3 +107,5 @@ PDC_OPS(LinearOfRows) {
                             "%live = constant {value = dense<f32[2, 3], [1.0, 1.0, 0.0, 0.0, 0.0, 0.0]>} : f32[2, 3]\n"
                             "%y = linear_of_rows %x, %w, %live, %b : f32[2, 3, 4]")}}};
 }
+
+} // namespace pdc::ops::LinearOfRows

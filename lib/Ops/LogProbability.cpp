@@ -3,10 +3,9 @@
 #include "Shared/Define.h"
 #include "Shared/Elementwise.h"
 
-using namespace pdc;
-using namespace pdc::ops;
+namespace pdc::ops::LogProbability {
 
-PDC_OPS(LogProbability) {
+std::vector<OpDef> define() {
   OpDef crossEntropy =
       binary({.name = "binary_cross_entropy",
               .summary = "-(B · log A + (1 - B) · log(1 - A)), the logarithms at least -100",
@@ -31,3 +30,5 @@ PDC_OPS(LogProbability) {
                  .positive = true}),
           std::move(crossEntropy)};
 }
+
+} // namespace pdc::ops::LogProbability

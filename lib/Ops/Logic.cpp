@@ -1,8 +1,7 @@
 // Comparisons, logic, choice, and conversion between element types.
 #include "Shared/Elementwise.h"
 
-using namespace pdc;
-using namespace pdc::ops;
+namespace pdc::ops::Logic {
 
 static Value* castTo(OnnxReader& n, ElementType to) {
   n.ignore("saturate");   // about 8-bit floats, which pdc does not have
@@ -138,7 +137,7 @@ static OpDef complement() {
   return def;
 }
 
-PDC_OPS(Logic) {
+std::vector<OpDef> define() {
   return {
       binary({.name = "equal", .summary = "A == B", .onnx = "Equal", .expression = "A == B"}, true),
       binary({.name = "not_equal", .summary = "A != B", .onnx = "", .expression = "A != B"}, true),
@@ -174,3 +173,5 @@ PDC_OPS(Logic) {
       cast(),
   };
 }
+
+} // namespace pdc::ops::Logic

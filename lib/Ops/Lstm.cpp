@@ -8,8 +8,7 @@
 
 #include <cmath>
 
-using namespace pdc;
-using namespace pdc::ops;
+namespace pdc::ops::Lstm {
 
 namespace {
 
@@ -241,7 +240,7 @@ std::vector<std::string> examples() {
 
 } // namespace
 
-PDC_OPS(Lstm) {
+std::vector<OpDef> define() {
   return {
       {
           .name = "lstm",
@@ -306,3 +305,5 @@ PDC_OPS(Lstm) {
       },
   };
 }
+
+} // namespace pdc::ops::Lstm

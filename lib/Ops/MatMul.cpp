@@ -9,8 +9,7 @@
 
 #include <algorithm>
 
-using namespace pdc;
-using namespace pdc::ops;
+namespace pdc::ops::MatMul {
 
 namespace {
 
@@ -240,7 +239,7 @@ std::vector<std::string> examples() {
 
 } // namespace
 
-PDC_OPS(MatMul) {
+std::vector<OpDef> define() {
   return {
       {
           .name = "matmul",
@@ -291,3 +290,5 @@ PDC_OPS(MatMul) {
                {onnx("Gemm", 2, convertGemm)}),
   };
 }
+
+} // namespace pdc::ops::MatMul

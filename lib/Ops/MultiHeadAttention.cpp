@@ -13,8 +13,7 @@
 #include <cmath>
 #include <limits>
 
-using namespace pdc;
-using namespace pdc::ops;
+namespace pdc::ops::MultiHeadAttention {
 using namespace pdc::ops::attention;
 
 namespace {
@@ -370,7 +369,7 @@ KernelAlternatives alternatives(const Operation& op, std::size_t first, const ch
 
 } // namespace
 
-PDC_OPS(MultiHeadAttention) {
+std::vector<OpDef> define() {
   return {
       {
           .name = "multi_head_attention",
@@ -431,3 +430,5 @@ PDC_OPS(MultiHeadAttention) {
       },
   };
 }
+
+} // namespace pdc::ops::MultiHeadAttention

@@ -6,8 +6,7 @@
 
 #include <numeric>
 
-using namespace pdc;
-using namespace pdc::ops;
+namespace pdc::ops::Pad {
 
 namespace {
 
@@ -175,7 +174,7 @@ std::vector<std::string> examples() {
 
 } // namespace
 
-PDC_OPS(Pad) {
+std::vector<OpDef> define() {
   return {{
       .name = "pad",
       .summary = "X with elements of a constant value added before and after, per axis",
@@ -232,3 +231,5 @@ PDC_OPS(Pad) {
       .facts = {.takesDouble = true, .takesLow = true},
   }};
 }
+
+} // namespace pdc::ops::Pad

@@ -9,8 +9,7 @@
 #include <algorithm>
 #include <limits>
 
-using namespace pdc;
-using namespace pdc::ops;
+namespace pdc::ops::Pooling {
 
 namespace {
 
@@ -344,7 +343,7 @@ OpDef averagePoolGradientDef() {
 
 } // namespace
 
-PDC_OPS(Pooling) {
+std::vector<OpDef> define() {
   return {maxPoolDef(),
           maxPoolGradientDef(),
           averagePoolDef(),
@@ -358,3 +357,5 @@ PDC_OPS(Pooling) {
           composed("global_max_pool", "Maximum over all spatial axes: max_pool with one window",
                    {onnx("GlobalMaxPool", 1, convertGlobalMaxPool)})};
 }
+
+} // namespace pdc::ops::Pooling

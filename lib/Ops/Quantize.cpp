@@ -8,8 +8,7 @@
 
 #include <limits>
 
-using namespace pdc;
-using namespace pdc::ops;
+namespace pdc::ops::Quantize {
 
 namespace {
 
@@ -389,7 +388,7 @@ Value* convertQLinearConv(OnnxReader& n) {
 
 } // namespace
 
-PDC_OPS(Quantize) {
+std::vector<OpDef> define() {
   return {
       quantization("quantize",
                    "X over a scale, rounded, plus a zero point, limited to [low, high]: integers, as floats; the "
@@ -422,3 +421,5 @@ PDC_OPS(Quantize) {
                {onnx("QLinearMatMul", 8, convertQLinearMatMul, 10)}),
   };
 }
+
+} // namespace pdc::ops::Quantize

@@ -2,8 +2,7 @@
 #include "Convert/Onnx.h"
 #include "Shared/Define.h"
 
-using namespace pdc;
-using namespace pdc::ops;
+namespace pdc::ops::Rearrange {
 
 namespace {
 
@@ -46,7 +45,7 @@ Value* convertSpaceToDepth(OnnxReader& n) {
 
 } // namespace
 
-PDC_OPS(Rearrange) {
+std::vector<OpDef> define() {
   return {
       composed("depth_to_space", "Channels of X spread over blocks of the plane: reshape and transpose",
                {onnx("DepthToSpace", 1, convertDepthToSpace, 1)}),
@@ -54,3 +53,5 @@ PDC_OPS(Rearrange) {
                {onnx("SpaceToDepth", 1, convertSpaceToDepth, 1)}),
   };
 }
+
+} // namespace pdc::ops::Rearrange

@@ -3,8 +3,7 @@
 #include "Shared/LoopsOf.h"
 #include "Shared/RecurrentOps.h"
 
-using namespace pdc;
-using namespace pdc::ops;
+namespace pdc::ops::RecurrentWeights {
 
 namespace {
 
@@ -56,7 +55,7 @@ void weightGradientReference(ReferenceContext& c) {
 
 } // namespace
 
-PDC_OPS(RecurrentWeights) {
+std::vector<OpDef> define() {
   return {{
       .name = "recurrent_weight_gradient",
       .summary = "Gradients of a recurrent layer for R and its bias: dR = sum over steps of transposed dA · the state "
@@ -88,3 +87,5 @@ PDC_OPS(RecurrentWeights) {
                            "%dr, %db = recurrent_weight_gradient %da, %y {reverse = true} : f32[4, 1], f32[4]")},
   }};
 }
+
+} // namespace pdc::ops::RecurrentWeights

@@ -11,8 +11,7 @@
 #include <limits>
 #include <numeric>
 
-using namespace pdc;
-using namespace pdc::ops;
+namespace pdc::ops::Reduce {
 
 namespace {
 
@@ -317,7 +316,7 @@ OpDef withLengths(OpDef sum) {
 
 } // namespace
 
-PDC_OPS(Reduce) {
+std::vector<OpDef> define() {
   return {
       withLengths(reduction("reduce_sum", "Sum over axes", Reduction::sum,
                             {onnxReduce("ReduceSum", "reduce_sum", Reduction::sum),
@@ -336,3 +335,5 @@ PDC_OPS(Reduce) {
                 {onnxReduce("ReduceProd", "reduce_prod", Reduction::product)}),
   };
 }
+
+} // namespace pdc::ops::Reduce

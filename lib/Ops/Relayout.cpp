@@ -3,8 +3,7 @@
 #include "Shared/Define.h"
 #include "Shared/LoopsOf.h"
 
-using namespace pdc;
-using namespace pdc::ops;
+namespace pdc::ops::Relayout {
 
 /// The blocks of channels are transposed with the positions of the plane.
 static KernelUse kernel(const Operation& op) {
@@ -15,7 +14,7 @@ static KernelUse kernel(const Operation& op) {
   return kernelUse<pdcrt::Transpose>("Transpose", "forward", {.input = input, .permutation = {0, 2, 1}});
 }
 
-PDC_OPS(Relayout) {
+std::vector<OpDef> define() {
   return {{
       .name = "relayout",
       .summary = "X, with its channels in blocks, or last, or no longer",
@@ -49,3 +48,5 @@ PDC_OPS(Relayout) {
       .facts = {.moves = true},
   }};
 }
+
+} // namespace pdc::ops::Relayout

@@ -4,8 +4,7 @@
 #include "Shared/Define.h"
 #include "Shared/LoopsOf.h"
 
-using namespace pdc;
-using namespace pdc::ops;
+namespace pdc::ops::Reshape {
 
 /// ONNX Reshape: 0 keeps the input's dimension (unless allowzero), one -1 takes what is left.
 static Value* convertReshape(OnnxReader& n) {
@@ -71,7 +70,7 @@ static Value* convertUnsqueeze(OnnxReader& n) {
   return n.reshape(n.input(0), shape);
 }
 
-PDC_OPS(Reshape) {
+std::vector<OpDef> define() {
   return {
       {
           .name = "reshape",
@@ -120,3 +119,5 @@ PDC_OPS(Reshape) {
       },
   };
 }
+
+} // namespace pdc::ops::Reshape

@@ -9,8 +9,7 @@
 #include <algorithm>
 #include <cmath>
 
-using namespace pdc;
-using namespace pdc::ops;
+namespace pdc::ops::Resize {
 
 namespace {
 
@@ -295,7 +294,7 @@ Value* convertResize(OnnxReader& n) {
 
 } // namespace
 
-PDC_OPS(Resize) {
+std::vector<OpDef> define() {
   return {
       composed("resize", "X with other sizes, interpolated: gather, mul and add along each axis",
                {onnx("Resize", 1, convertUpsample, 10, 10), onnx("Resize", 1, convertResize, 11)}),
@@ -303,3 +302,5 @@ PDC_OPS(Resize) {
                {onnx("Upsample", 1, convertUpsample, 7, 9)}),
   };
 }
+
+} // namespace pdc::ops::Resize

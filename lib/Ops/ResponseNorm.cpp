@@ -5,8 +5,7 @@
 
 #include <charconv>
 
-using namespace pdc;
-using namespace pdc::ops;
+namespace pdc::ops::ResponseNorm {
 
 namespace {
 
@@ -55,7 +54,7 @@ Value* convertMeanVariance(OnnxReader& n) {
 
 } // namespace
 
-PDC_OPS(ResponseNorm) {
+std::vector<OpDef> define() {
   return {
       composed("local_response_norm", "X divided by what its neighbours among the channels amount to: average_pool",
                {onnx("LRN", 1, convertLrn, 1)}),
@@ -63,3 +62,5 @@ PDC_OPS(ResponseNorm) {
                {onnx("MeanVarianceNormalization", 1, convertMeanVariance, 9)}),
   };
 }
+
+} // namespace pdc::ops::ResponseNorm

@@ -7,8 +7,7 @@
 
 #include <cmath>
 
-using namespace pdc;
-using namespace pdc::ops;
+namespace pdc::ops::Rnn {
 
 namespace {
 
@@ -144,7 +143,7 @@ std::vector<std::string> examples() {
 
 } // namespace
 
-PDC_OPS(Rnn) {
+std::vector<OpDef> define() {
   const std::vector<AttributeDef> attributes = {boolean("relu", false, "whether relu takes the place of tanh"),
                                                 reverseAttribute()};
   return {
@@ -188,3 +187,5 @@ PDC_OPS(Rnn) {
       },
   };
 }
+
+} // namespace pdc::ops::Rnn

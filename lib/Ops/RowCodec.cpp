@@ -8,8 +8,7 @@
 #include <cmath>
 #include <limits>
 
-using namespace pdc;
-using namespace pdc::ops;
+namespace pdc::ops::RowCodec {
 
 namespace {
 
@@ -142,7 +141,7 @@ std::vector<std::string> examples(bool andBack) {
 
 } // namespace
 
-PDC_OPS(RowCodec) {
+std::vector<OpDef> define() {
   std::vector<AttributeDef> ofDecode = attributes();
   ofDecode.insert(ofDecode.begin(), shapeOf(0, integers("shape", std::nullopt, "of the value")));
   return {
@@ -201,3 +200,5 @@ PDC_OPS(RowCodec) {
       },
   };
 }
+
+} // namespace pdc::ops::RowCodec

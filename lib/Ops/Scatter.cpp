@@ -4,8 +4,7 @@
 #include "Shared/Define.h"
 #include "Shared/LoopsOf.h"
 
-using namespace pdc;
-using namespace pdc::ops;
+namespace pdc::ops::Scatter {
 
 namespace {
 
@@ -265,7 +264,7 @@ Value* convertNd(OnnxReader& n) {
 
 } // namespace
 
-PDC_OPS(Scatter) {
+std::vector<OpDef> define() {
   OpDef plain = scatter("scatter", true), reducing = scatter("scatter_reduce", false);
   plain.onnx = {onnx("ScatterElements", 3, convertElements, 11), onnx("Scatter", 3, convertElements, 1, 10),
                 onnx("ScatterND", 3, convertNd, 11)};
@@ -273,3 +272,5 @@ PDC_OPS(Scatter) {
   reducing.examples = examples("scatter_reduce", {"multiply", "max", "min"});
   return {plain, reducing};
 }
+
+} // namespace pdc::ops::Scatter

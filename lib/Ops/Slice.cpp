@@ -7,8 +7,7 @@
 
 #include <numeric>
 
-using namespace pdc;
-using namespace pdc::ops;
+namespace pdc::ops::Slice {
 
 namespace {
 
@@ -288,7 +287,7 @@ std::vector<std::string> examples() {
 
 } // namespace
 
-PDC_OPS(Slice) {
+std::vector<OpDef> define() {
   return {
       {
           .name = "slice",
@@ -359,3 +358,5 @@ PDC_OPS(Slice) {
       },
   };
 }
+
+} // namespace pdc::ops::Slice

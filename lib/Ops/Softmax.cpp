@@ -9,8 +9,7 @@
 #include <algorithm>
 #include <cmath>
 
-using namespace pdc;
-using namespace pdc::ops;
+namespace pdc::ops::Softmax {
 
 namespace {
 
@@ -199,7 +198,7 @@ OpDef gradientOp(const std::string& name, std::string summary, ReferenceFns refe
 
 } // namespace
 
-PDC_OPS(Softmax) {
+std::vector<OpDef> define() {
   return {
       forwardOp("softmax", "exp(X) divided by its sum over the last axis", "Softmax",
                 reference([]<class T>(ReferenceContext& c) { forward<T>(c, false); }), false),
@@ -213,3 +212,5 @@ PDC_OPS(Softmax) {
                {onnx("Hardmax", 1, convertHardmax)}),
   };
 }
+
+} // namespace pdc::ops::Softmax

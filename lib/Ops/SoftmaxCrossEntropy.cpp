@@ -12,8 +12,7 @@
 #include <algorithm>
 #include <cmath>
 
-using namespace pdc;
-using namespace pdc::ops;
+namespace pdc::ops::SoftmaxCrossEntropy {
 
 namespace {
 
@@ -386,7 +385,7 @@ std::vector<std::string> gradientExamples() {
 
 } // namespace
 
-PDC_OPS(SoftmaxCrossEntropy) {
+std::vector<OpDef> define() {
   return {
       {
           .name = "softmax_cross_entropy",
@@ -457,3 +456,5 @@ PDC_OPS(SoftmaxCrossEntropy) {
                {onnxMany("NegativeLogLikelihoodLoss", 2, [](OnnxReader& n) { return convertLoss(n, false); })}),
   };
 }
+
+} // namespace pdc::ops::SoftmaxCrossEntropy

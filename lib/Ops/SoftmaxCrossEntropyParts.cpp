@@ -9,8 +9,7 @@
 #include <cmath>
 #include <limits>
 
-using namespace pdc;
-using namespace pdc::ops;
+namespace pdc::ops::SoftmaxCrossEntropyParts {
 
 namespace {
 
@@ -188,7 +187,7 @@ std::vector<std::string> examplesOfSums(bool withLoss) {
 
 } // namespace
 
-PDC_OPS(SoftmaxCrossEntropyParts) {
+std::vector<OpDef> define() {
   const OperandDef labels = {"labels"}, maxima = {.name = "maxima", .keepsHigh = true},
                    weights = {.name = "weights", .optional = true, .keepsHigh = true};
   return {
@@ -241,3 +240,5 @@ PDC_OPS(SoftmaxCrossEntropyParts) {
       },
   };
 }
+
+} // namespace pdc::ops::SoftmaxCrossEntropyParts

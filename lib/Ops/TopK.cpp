@@ -7,8 +7,7 @@
 #include <algorithm>
 #include <numeric>
 
-using namespace pdc;
-using namespace pdc::ops;
+namespace pdc::ops::TopK {
 
 namespace {
 
@@ -69,7 +68,7 @@ void findLargest(ReferenceContext& c) {
 
 } // namespace
 
-PDC_OPS(TopK) {
+std::vector<OpDef> define() {
   return {{
       .name = "top_k",
       .summary =
@@ -102,3 +101,5 @@ PDC_OPS(TopK) {
       .facts = {.takesDouble = true},
   }};
 }
+
+} // namespace pdc::ops::TopK

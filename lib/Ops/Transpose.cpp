@@ -7,8 +7,7 @@
 #include <algorithm>
 #include <numeric>
 
-using namespace pdc;
-using namespace pdc::ops;
+namespace pdc::ops::Transpose {
 
 namespace {
 
@@ -84,7 +83,7 @@ std::vector<std::string> examples() {
 
 } // namespace
 
-PDC_OPS(Transpose) {
+std::vector<OpDef> define() {
   return {{
       .name = "transpose",
       .summary = "Axis i of Y is axis permutation[i] of X",
@@ -122,3 +121,5 @@ PDC_OPS(Transpose) {
       .facts = {.moves = true, .permutes = true},
   }};
 }
+
+} // namespace pdc::ops::Transpose

@@ -129,7 +129,7 @@ static CostNode readNode(const JsonNode& json) {
   return node;
 }
 
-static CostTensor readTensor(const JsonNode& json, std::int64_t nodes) {
+static CostTensor readCostTensor(const JsonNode& json, std::int64_t nodes) {
   json.allow({"name", "from", "to", "bytes", "has_gradient", "gradient_from", "codec", "part", "terms", "own"});
   CostTensor tensor;
   tensor.name = optionalText(json, "name");
@@ -224,7 +224,7 @@ static CostGraph readGraph(const JsonDocument& document, const JsonNode& root, c
   if (document.ok() && graph.nodes.empty()) nodes.error() << "expected at least one node";
   const auto count = static_cast<std::int64_t>(graph.nodes.size());
   for (const JsonNode& element : root["tensors"].elements())
-    if (document.ok()) graph.tensors.push_back(readTensor(element, count));
+    if (document.ok()) graph.tensors.push_back(readCostTensor(element, count));
   if (std::optional<JsonNode> shared = root.find("shared_parameters"))
     for (const JsonNode& element : shared->elements())
       if (document.ok()) graph.sharedParameters.push_back(readParameter<CostSharedParameter>(element, count));

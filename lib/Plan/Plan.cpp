@@ -242,7 +242,7 @@ static PlanStage readStage(const JsonNode& json, std::set<std::int64_t>& seenNod
   return stage;
 }
 
-static PlanTensor readTensor(const JsonNode& json, std::int64_t stages) {
+static PlanTensor readPlanTensor(const JsonNode& json, std::int64_t stages) {
   json.allow({"name", "from", "to", "bytes", "has_gradient", "codec"});
   PlanTensor tensor;
   tensor.name = json["name"].text();
@@ -357,7 +357,7 @@ Expected<Plan> pdc::planFromJson(const std::string& text, const std::string& fil
   if (document->ok() && plan.stages.empty()) stages.error() << "expected at least one stage";
   if (!document->ok()) return failure;
   for (const JsonNode& element : root["tensors"].elements())
-    plan.tensors.push_back(readTensor(element, static_cast<std::int64_t>(plan.stages.size())));
+    plan.tensors.push_back(readPlanTensor(element, static_cast<std::int64_t>(plan.stages.size())));
   if (std::optional<JsonNode> gradients = root.find("gradients")) {
     plan.gradients.emplace();
     for (const JsonNode& element : gradients->elements())

@@ -13,7 +13,7 @@ double pdc::shareOfCore(std::int64_t cores, const TeamSplit& split) {
   return cores > 0 ? std::min(1.0, static_cast<double>(cores) / split.members) : 1;
 }
 
-static std::string nameOf(const TeamSplit& split) {
+static std::string kindOf(const TeamSplit& split) {
   if (split.experts) return "ep";
   if (split.weights) return "tps";
   return split.tokens ? "sp" : "tp";
@@ -21,11 +21,11 @@ static std::string nameOf(const TeamSplit& split) {
 
 std::string pdc::toText(const TeamSplit& split) {
   if (split.isNone()) return "none";
-  return nameOf(split) + ":" + std::to_string(split.members) + (split.all ? ",all" : "");
+  return kindOf(split) + ":" + std::to_string(split.members) + (split.all ? ",all" : "");
 }
 
 std::string pdc::suffixOf(const TeamSplit& split) {
-  return split.isNone() ? "" : "." + nameOf(split) + std::to_string(split.members) + (split.all ? ".all" : "");
+  return split.isNone() ? "" : "." + kindOf(split) + std::to_string(split.members) + (split.all ? ".all" : "");
 }
 
 std::optional<TeamSplit> pdc::teamSplitFromText(const std::string& text) {
@@ -36,7 +36,7 @@ std::optional<TeamSplit> pdc::teamSplitFromText(const std::string& text) {
   split.experts = name == "ep";
   split.weights = name == "tps";
   split.tokens = split.experts || split.weights || name == "sp";
-  if (name == text || nameOf(split) != name) return std::nullopt;
+  if (name == text || kindOf(split) != name) return std::nullopt;
   const char* const end = text.data() + text.size();
   const auto [rest, problem] = std::from_chars(text.data() + name.size() + 1, end, split.members);
   if (problem != std::errc() || split.members < 2 || split.members > most) return std::nullopt;

@@ -3,13 +3,6 @@
 
 #include "pdc/IR/OpDef.h"
 
-/// Opens the definition of a family of ops in lib/Ops/<Family>.cpp; the body returns its OpDefs.
-#define PDC_OPS(Family)                                                                                                \
-  namespace pdc::ops {                                                                                                 \
-  std::vector<::pdc::OpDef> define##Family();                                                                          \
-  }                                                                                                                    \
-  std::vector<::pdc::OpDef> pdc::ops::define##Family()
-
 namespace pdc {
 
 /// Adds all ops that pdc knows to `registry`, in alphabetical order of their files.

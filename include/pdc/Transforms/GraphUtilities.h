@@ -28,6 +28,10 @@ inline bool isConstant(const Operation& operation) {
 inline bool isForward(const Operation& operation) {
   return operation.phase == Phase::forward;
 }
+/// Whether its result has the operand's elements, each in a place of its own.
+inline bool movesElements(const Operation& operation) {
+  return operation.def().kind == OpKind::view || operation.def().facts.moves;
+}
 
 /// Whether `operation` adds two gradients: parts of that of one value, which a cut may put into the lowest stage that
 /// one of them comes from (SplitStages.cpp).

@@ -40,7 +40,7 @@ std::vector<std::string> stringsOf(const std::string& text) {
   return strings;
 }
 
-std::string textOf(const Metadata& metadata, const char* key) {
+std::string entryOf(const Metadata& metadata, const char* key) {
   const auto found = metadata.find(key);
   return found == metadata.end() ? "" : found->second;
 }
@@ -54,13 +54,13 @@ std::string withoutNumber(const std::string& name) {
 } // namespace
 
 ExportedProgram::ExportedProgram(const OnnxFile& file) {
-  readSignature(textOf(metadataOf(file.graph()), signatureKey));
+  readSignature(entryOf(metadataOf(file.graph()), signatureKey));
   for (const onnx::ValueInfoProto& value : file.graph().value_info()) {
     const Metadata metadata = metadataOf(value);
-    if (const std::string folded = textOf(metadata, foldedKey); !folded.empty())
+    if (const std::string folded = entryOf(metadata, foldedKey); !folded.empty())
       for (const std::string& source : stringsOf(folded)) foldedFrom_[value.name()].insert(source);
-    if (textOf(metadata, persistentKey) == "False") transient_.insert(value.name());
-    std::string kind = textOf(metadata, kindKey);
+    if (entryOf(metadata, persistentKey) == "False") transient_.insert(value.name());
+    std::string kind = entryOf(metadata, kindKey);
     kind.erase(0, kind.rfind('.') + 1); // "InputKind.PARAMETER" in some versions
     if (!kind.empty() && kind != "USER_INPUT" && kinds_.emplace(value.name(), kind).second)
       names_.push_back(value.name());
@@ -111,7 +111,7 @@ int ExportedProgram::placeOf(const std::string& name) const {
 /// %p_fc_weight, %p_fc_bias), kwargs = {})".
 std::vector<std::string> ExportedProgram::readsOf(const onnx::NodeProto& node) const {
   std::vector<std::string> reads;
-  const std::string text = textOf(metadataOf(node), operationKey);
+  const std::string text = entryOf(metadataOf(node), operationKey);
   for (std::size_t at = text.find('%', 1); at != std::string::npos; at = text.find('%', at + 1)) {
     const std::size_t end = std::min(text.find_first_of(", )]}:", at), text.size());
     if (const auto target = targets_.find(text.substr(at + 1, end - at - 1)); target != targets_.end())
@@ -158,14 +158,14 @@ std::string pdc::leafOf(const std::string& parameter) {
 
 ModuleScope pdc::scopeOf(const onnx::NodeProto& node) {
   const Metadata metadata = metadataOf(node);
-  const std::vector<std::string> paths = stringsOf(textOf(metadata, scopesKey));
-  const std::vector<std::string> classes = stringsOf(textOf(metadata, classesKey));
+  const std::vector<std::string> paths = stringsOf(entryOf(metadata, scopesKey));
+  const std::vector<std::string> classes = stringsOf(entryOf(metadata, classesKey));
   if (paths.size() < 2 || paths.size() != classes.size()) return {};
   return {paths[paths.size() - 2], classes[classes.size() - 2], classes.back()};
 }
 
 std::string pdc::rewriteRulesOf(const onnx::NodeProto& node) {
-  return textOf(metadataOf(node), ruleKey);
+  return entryOf(metadataOf(node), ruleKey);
 }
 
 void pdc::stateFoldedFrom(onnx::GraphProto& graph, const std::string& name, const std::vector<std::string>& sources) {

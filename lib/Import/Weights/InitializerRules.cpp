@@ -70,7 +70,7 @@ bool isPath(const std::string& name) {
          name.find_first_not_of("0123456789.") != std::string::npos;
 }
 
-std::vector<double> numbersOf(const StoredTensor& tensor, TensorReader& reader, std::int64_t most) {
+std::vector<double> readNumbers(const StoredTensor& tensor, TensorReader& reader, std::int64_t most) {
   if (tensor.lacksElements() || tensor.type.elements() > most) return {};
   const Expected<Tensor> values = reader.load(tensor, {});
   std::vector<double> numbers;
@@ -222,14 +222,14 @@ std::string pdc::whyConstant(const std::string& name, const ValueUses& values, c
   };
   if (all(uses, isFilled) && holdsOneNumber(file, tensor)) return "values that a scatter fills";
   if (tensor.type.elements() == 1 && isMadeUp(name)) return "single numbers with names that an exporter made";
-  if (tensor.type.rank() == 1 && areFrequencies(numbersOf(tensor, reader, 4096))) return "frequencies";
+  if (tensor.type.rank() == 1 && areFrequencies(readNumbers(tensor, reader, 4096))) return "frequencies";
   if (tensor.type.rank() >= 2) {
     StoredTensor rows = tensor;
     const std::int64_t columns = tensor.type.shape.back();
     if (!tensor.reference || tensor.type.elements() / 3 < columns) return "";
     rows.type.shape = {3 * columns};
     rows.reference->length = rows.type.bytes();
-    if (isTableOfAngles(numbersOf(rows, reader, 1 << 16), columns)) return "tables of sines and cosines";
+    if (isTableOfAngles(readNumbers(rows, reader, 1 << 16), columns)) return "tables of sines and cosines";
   }
   return "";
 }

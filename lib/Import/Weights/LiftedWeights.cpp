@@ -1,6 +1,7 @@
 #include "Weights/LiftedWeights.h"
 
 #include "ControlFlow.h"
+#include "OnnxFields.h"
 #include "ProgramOrder.h"
 #include "Weights/ExportedProgram.h"
 #include "Weights/InitializerRules.h"
@@ -13,13 +14,9 @@
 #include <set>
 
 using namespace pdc;
+using namespace pdc::fields;
 
 namespace {
-
-// Field numbers of onnx.proto.
-constexpr std::uint32_t modelGraph = 7, graphNode = 1, graphInitializer = 5, nodeAttribute = 5, attributeTensor = 5,
-                        attributeGraph = 6, attributeGraphs = 11;
-constexpr std::uint32_t tensorFloatData = 4, tensorRawData = 9, tensorDoubleData = 10;
 
 /// A message where it lies in the file.
 struct Message {

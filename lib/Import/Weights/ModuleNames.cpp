@@ -65,7 +65,7 @@ std::vector<ModuleTensor> unpacked(const onnx::TensorProto& tensor, const std::s
   return tensors;
 }
 
-std::string listOf(const std::vector<std::string>& names) {
+std::string joined(const std::vector<std::string>& names) {
   std::string text;
   for (std::size_t i = 0; i < std::min<std::size_t>(names.size(), 3); ++i)
     text += (i == 0 ? "'" : ", '") + names[i] + "'";
@@ -139,7 +139,7 @@ ModuleForm ModuleNames::statedForm(const onnx::TensorProto& tensor) const {
   if (origin != Origin::folded)
     return {.tensors = {}, .problem = "is made of parameters of which the file says nothing"};
   const std::vector<std::string> sources = program_.sourcesOf(name);
-  const ModuleForm unknown = {.tensors = {}, .problem = "was computed from " + listOf(sources)};
+  const ModuleForm unknown = {.tensors = {}, .problem = "was computed from " + joined(sources)};
   const InitializerUses& uses = uses_.of(name);
   if (isPackedForRecurrence(uses)) {
     // "rnn.weight_ih_l0" and its like, all of one layer.

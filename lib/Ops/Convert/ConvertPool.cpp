@@ -11,11 +11,11 @@ using namespace pdc::ops;
 
 namespace {
 
-using Axes = std::vector<WindowAxis>;
+using PoolAxes = std::vector<WindowAxis>;
 /// Pools the last two axes of x [N, C, H, W].
 using PoolPlane = std::function<Value*(Value* x, const WindowAxis& height, const WindowAxis& width)>;
 
-std::optional<Axes> readAxes(OnnxReader& n) {
+std::optional<PoolAxes> readAxes(OnnxReader& n) {
   const Shape& x = n.type(0).shape;
   if (x.size() >= 3 && x.size() <= 5 && isFloat(n.type(0).element))
     return readWindows(n, {x.begin() + 2, x.end()}, std::nullopt);
@@ -24,7 +24,7 @@ std::optional<Axes> readAxes(OnnxReader& n) {
 }
 
 /// Pools x [N, C, …] over its one to three spatial axes.
-Value* pool(OnnxReader& n, Value* x, const Axes& axes, const PoolPlane& plane) {
+Value* pool(OnnxReader& n, Value* x, const PoolAxes& axes, const PoolPlane& plane) {
   const Shape s = x->type().shape;
   if (axes.size() == 2) return plane(x, axes[0], axes[1]);
   if (axes.size() == 1) {

@@ -6,18 +6,18 @@
 using namespace pdc;
 using namespace pdc::ops;
 using namespace pdc::ops::attention;
-using pdcrt::Attention;
 
 namespace {
 
-const std::vector<std::string> methods = {"forward", "inputGradient"};
-constexpr AlgorithmMember<Attention> members[] = {&Attention::Algorithms::forward,
-                                                  &Attention::Algorithms::inputGradient};
+const std::vector<std::string> attentionMethods = {"forward", "inputGradient"};
+constexpr AlgorithmMember<pdcrt::Attention> attentionMembers[] = {&pdcrt::Attention::Algorithms::forward,
+                                                                  &pdcrt::Attention::Algorithms::inputGradient};
 
 /// What the attributes say, where the op has them. Nothing where it is not one name for each method.
-std::optional<Attention::Algorithms> algorithmsOf(const Attributes& attributes) {
-  if (!attributes.has("algorithms")) return Attention::Algorithms();
-  std::optional<Attention::Algorithms> algorithms = algorithmsNamed<Attention>(attributes, members);
+std::optional<pdcrt::Attention::Algorithms> algorithmsOf(const Attributes& attributes) {
+  if (!attributes.has("algorithms")) return pdcrt::Attention::Algorithms();
+  std::optional<pdcrt::Attention::Algorithms> algorithms =
+      algorithmsNamed<pdcrt::Attention>(attributes, attentionMembers);
   if (algorithms) algorithms->workspace = attributes.getInt("workspace");
   return algorithms;
 }
@@ -51,12 +51,13 @@ pdcrt::Attention::Options pdc::ops::attentionOptions(const Operation& op, std::s
 }
 
 std::vector<AttributeDef> pdc::ops::attentionAlgorithms() {
-  return {namedAlgorithms<Attention>(std::size(members), {"fused", "plain"},
-                                     "of forward and input gradient: automatic, plain or fused (of 16 bits, for CUDA)"),
+  return {namedAlgorithms<pdcrt::Attention>(
+              std::size(attentionMembers), {"fused", "plain"},
+              "of forward and input gradient: automatic, plain or fused (of 16 bits, for CUDA)"),
           integer("workspace", 0, "bytes that the fused ones take, where they were measured on a GPU")};
 }
 
-Attention::Algorithms pdc::ops::attentionAlgorithmsOf(const Attributes& attributes) {
+pdcrt::Attention::Algorithms pdc::ops::attentionAlgorithmsOf(const Attributes& attributes) {
   return *algorithmsOf(attributes);
 }
 
@@ -65,13 +66,13 @@ Status pdc::ops::requireAttentionAlgorithms(const InferContext& c, const char* o
   return c.error() << "'" << op << "' op needs two algorithms, each of them automatic or one of pdcrt::Attention's";
 }
 
-KernelAlternatives pdc::ops::attentionAlternatives(const Attention::Options& options, const char* method,
+KernelAlternatives pdc::ops::attentionAlternatives(const pdcrt::Attention::Options& options, const char* method,
                                                    Target target) {
   std::vector<std::string> algorithms = {"plain"};
-  if (target == Target::cuda && Attention::takesFused(options)) algorithms.push_back("fused");
-  return {.kernel = Attention::profileName(options),
+  if (target == Target::cuda && pdcrt::Attention::takesFused(options)) algorithms.push_back("fused");
+  return {.kernel = pdcrt::Attention::profileName(options),
           .method = method,
-          .methods = methods,
+          .methods = attentionMethods,
           .algorithms = algorithms,
           .calls = nullptr}; // CPUs have nothing to choose
 }

@@ -7,15 +7,16 @@
 #include <memory>
 
 using namespace pdc;
-using pdcrt::Conv2d;
 
 namespace {
 
-const std::vector<std::string> methods = {"forward", "inputGradient", "weightGradient"};
+const std::vector<std::string> convolutionMethods = {"forward", "inputGradient", "weightGradient"};
 /// As the enumeration has them.
-const std::vector<std::string> names(std::begin(Conv2d::algorithmNames), std::end(Conv2d::algorithmNames));
-constexpr pdc::ops::AlgorithmMember<Conv2d> members[] = {
-    &Conv2d::Algorithms::forward, &Conv2d::Algorithms::inputGradient, &Conv2d::Algorithms::weightGradient};
+const std::vector<std::string> convolutionNames(std::begin(pdcrt::Conv2d::algorithmNames),
+                                                std::end(pdcrt::Conv2d::algorithmNames));
+constexpr pdc::ops::AlgorithmMember<pdcrt::Conv2d> convolutionMembers[] = {&pdcrt::Conv2d::Algorithms::forward,
+                                                                           &pdcrt::Conv2d::Algorithms::inputGradient,
+                                                                           &pdcrt::Conv2d::Algorithms::weightGradient};
 
 /// Aligned as the arena of a program is.
 struct alignas(64) Line {
@@ -40,7 +41,7 @@ struct Memory {
   std::vector<Line> x, w, y, workspace;
 };
 
-void call(const Conv2d& kernel, std::size_t method, Memory& memory) {
+void call(const pdcrt::Conv2d& kernel, std::size_t method, Memory& memory) {
   pdcrt::Stream q(reinterpret_cast<std::byte*>(memory.workspace.data()), memory.workspace.size() * sizeof(Line));
   float *x = startOf(memory.x), *w = startOf(memory.w), *y = startOf(memory.y);
   switch (method) {
@@ -50,20 +51,21 @@ void call(const Conv2d& kernel, std::size_t method, Memory& memory) {
   }
 }
 
-std::vector<std::function<void()>> callsOf(Conv2d::Options options, std::size_t method,
+std::vector<std::function<void()>> callsOf(pdcrt::Conv2d::Options options, std::size_t method,
                                            const std::vector<std::string>& algorithms) {
   const auto linesFor = [](const pdcrt::Shape& shape) {
     return linesOf(static_cast<std::size_t>(shape.elements()) * sizeof(float));
   };
   const auto memory = std::make_shared<Memory>(
-      Memory{linesFor(options.input), linesFor(options.filter), linesFor(Conv2d::outputShape(options)), {}});
+      Memory{linesFor(options.input), linesFor(options.filter), linesFor(pdcrt::Conv2d::outputShape(options)), {}});
   pdcrt::Setup setup;
   std::vector<std::function<void()>> calls;
   for (const std::string& name : algorithms) {
-    const auto place = std::find(names.begin(), names.end(), name) - names.begin();
-    options.algorithms = {Conv2d::Algorithm::direct, Conv2d::Algorithm::direct, Conv2d::Algorithm::direct};
-    options.algorithms.*members[method] = static_cast<Conv2d::Algorithm>(place);
-    const auto kernel = std::make_shared<Conv2d>(setup, options);
+    const auto place = std::find(convolutionNames.begin(), convolutionNames.end(), name) - convolutionNames.begin();
+    options.algorithms = {pdcrt::Conv2d::Algorithm::direct, pdcrt::Conv2d::Algorithm::direct,
+                          pdcrt::Conv2d::Algorithm::direct};
+    options.algorithms.*convolutionMembers[method] = static_cast<pdcrt::Conv2d::Algorithm>(place);
+    const auto kernel = std::make_shared<pdcrt::Conv2d>(setup, options);
     calls.push_back([memory, kernel, method] { call(*kernel, method, *memory); });
   }
   memory->workspace = linesOf(setup.workspaceBytes());
@@ -73,13 +75,13 @@ std::vector<std::function<void()>> callsOf(Conv2d::Options options, std::size_t 
 } // namespace
 
 AttributeDef pdc::ops::convolutionAlgorithms() {
-  return namedAlgorithms<Conv2d>(
-      std::size(members), {"winograd", "winograd", "direct"},
+  return namedAlgorithms<pdcrt::Conv2d>(
+      std::size(convolutionMembers), {"winograd", "winograd", "direct"},
       "of forward, input gradient and weight gradient: automatic, or pdcrt::Conv2d's name of one");
 }
 
-std::optional<Conv2d::Algorithms> pdc::ops::convolutionAlgorithmsOf(const Attributes& attributes) {
-  std::optional<Conv2d::Algorithms> algorithms = algorithmsNamed<Conv2d>(attributes, members);
+std::optional<pdcrt::Conv2d::Algorithms> pdc::ops::convolutionAlgorithmsOf(const Attributes& attributes) {
+  std::optional<pdcrt::Conv2d::Algorithms> algorithms = algorithmsNamed<pdcrt::Conv2d>(attributes, convolutionMembers);
   if (algorithms) algorithms->workspace = attributes.getInt("workspace");
   return algorithms;
 }
@@ -87,10 +89,10 @@ std::optional<Conv2d::Algorithms> pdc::ops::convolutionAlgorithmsOf(const Attrib
 namespace {
 
 /// Those of cuDNN that have this direction and these sizes; which of them a device has, it says when it is there.
-std::vector<std::string> algorithmsOfCuda(const Conv2d::Options& options, std::size_t method) {
+std::vector<std::string> algorithmsOfCuda(const pdcrt::Conv2d::Options& options, std::size_t method) {
   std::vector<std::string> algorithms = {"implicitGemm", "fft", "tiledFft", "winogradApart", "channelsLast"};
   if (method == 0) algorithms.insert(algorithms.begin() + 1, {"precomputedGemm", "gemm"});
-  if (method != 2 && Conv2d::takesWinograd(options)) algorithms.push_back("winograd");
+  if (method != 2 && pdcrt::Conv2d::takesWinograd(options)) algorithms.push_back("winograd");
   return algorithms;
 }
 
@@ -98,8 +100,8 @@ std::vector<std::string> algorithmsOfCuda(const Conv2d::Options& options, std::s
 /// tile of 4×4 outputs; for the filters' gradient the former twice. On small maps that is mostly filters, and more than
 /// a network has to spare where most is kept: 95 MiB for the weight gradient of 8×512×7×7, beside 11 MiB that such a
 /// convolution reads and writes. (Ours takes large filters in portions.)
-bool isMostlyFilters(const Conv2d::Options& options) {
-  const pdcrt::Shape y = Conv2d::outputShape(options);
+bool isMostlyFilters(const pdcrt::Conv2d::Options& options) {
+  const pdcrt::Shape y = pdcrt::Conv2d::outputShape(options);
   const std::int64_t tiles = y.dims[0] * ((y.dims[2] + 3) / 4) * ((y.dims[3] + 3) / 4);
   return 4 * tiles * (options.filter.dims[0] + options.filter.dims[1]) <
          options.filter.dims[0] * options.filter.dims[1];
@@ -111,21 +113,22 @@ AttributeDef pdc::ops::convolutionWorkspace() {
   return integer("workspace", 0, "bytes that the algorithms take, where they were measured on a GPU");
 }
 
-KernelAlternatives pdc::ops::convolutionAlternatives(Conv2d::Options options, const std::string& method,
+KernelAlternatives pdc::ops::convolutionAlternatives(pdcrt::Conv2d::Options options, const std::string& method,
                                                      Target target) {
   options.bias = false;
   options.algorithms = {};
-  const auto place = static_cast<std::size_t>(std::find(methods.begin(), methods.end(), method) - methods.begin());
+  const auto place = static_cast<std::size_t>(std::find(convolutionMethods.begin(), convolutionMethods.end(), method) -
+                                              convolutionMethods.begin());
   std::vector<std::string> algorithms = {"direct"};
-  if (Conv2d::takesWinograd(options) && !(method == "weightGradient" && isMostlyFilters(options)))
+  if (pdcrt::Conv2d::takesWinograd(options) && !(method == "weightGradient" && isMostlyFilters(options)))
     algorithms.push_back("winograd");
-  if (method == "inputGradient" ? Conv2d::takesTilesBackward(options) : Conv2d::takesTiles(options))
+  if (method == "inputGradient" ? pdcrt::Conv2d::takesTilesBackward(options) : pdcrt::Conv2d::takesTiles(options))
     algorithms.push_back("tiled");
-  if (Conv2d::takesTiledWinograd(options)) algorithms.push_back("tiledWinograd");
+  if (pdcrt::Conv2d::takesTiledWinograd(options)) algorithms.push_back("tiledWinograd");
   if (target == Target::cuda) algorithms = algorithmsOfCuda(options, place);
-  return {.kernel = Conv2d::profileName(options),
+  return {.kernel = pdcrt::Conv2d::profileName(options),
           .method = method,
-          .methods = methods,
+          .methods = convolutionMethods,
           .algorithms = algorithms,
           .calls = [options, place, algorithms] { return callsOf(options, place, algorithms); }};
 }

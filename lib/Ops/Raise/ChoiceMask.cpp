@@ -11,7 +11,7 @@ using namespace pdc::ops;
 
 namespace {
 
-using Axes = std::vector<std::vector<MaskAxis>>;
+using MaskAxes = std::vector<std::vector<MaskAxis>>;
 constexpr std::size_t mostTerms = 16;
 
 void rename(MaskFactor& factor, const std::map<Label, Label>& names) {
@@ -182,8 +182,8 @@ bool MaskReader::refine(ChoiceMask& x, std::size_t axisOfX, ChoiceMask& y, std::
   return true;
 }
 
-std::optional<Axes> MaskReader::unified(ChoiceMask& x, ChoiceMask& y, std::size_t rank) {
-  Axes axes(rank);
+std::optional<MaskAxes> MaskReader::unified(ChoiceMask& x, ChoiceMask& y, std::size_t rank) {
+  MaskAxes axes(rank);
   std::map<Label, Label> names;
   for (std::size_t i = 0; i < rank; ++i) { // from the last axis
     const std::size_t atX = x.axes.size() - 1 - i, atY = y.axes.size() - 1 - i;
@@ -197,7 +197,7 @@ std::optional<Axes> MaskReader::unified(ChoiceMask& x, ChoiceMask& y, std::size_
   return axes;
 }
 
-std::optional<ChoiceMask> MaskReader::product(ChoiceMask x, ChoiceMask y, Axes axes) {
+std::optional<ChoiceMask> MaskReader::product(ChoiceMask x, ChoiceMask y, MaskAxes axes) {
   if (x.terms.size() != 1 && y.terms.size() != 1) return std::nullopt;
   if (x.kind != MaskKind::sum && y.kind != MaskKind::sum) return std::nullopt;
   ChoiceMask made{.axes = std::move(axes), .terms = {}, .kind = x.kind == MaskKind::sum ? y.kind : x.kind};
@@ -221,7 +221,7 @@ std::optional<ChoiceMask> MaskReader::product(ChoiceMask x, ChoiceMask y, Axes a
 
 std::optional<ChoiceMask> MaskReader::elementwiseProduct(const Operation& op, Value* x, Value* y) {
   ChoiceMask left = read(x), right = read(y);
-  const std::optional<Axes> axes = unified(left, right, op.result()->type().shape.size());
+  const std::optional<MaskAxes> axes = unified(left, right, op.result()->type().shape.size());
   return axes ? product(std::move(left), std::move(right), *axes) : std::nullopt;
 }
 
@@ -233,7 +233,7 @@ std::optional<ChoiceMask> MaskReader::sum(const Operation& op) {
   ChoiceMask y = read(op.operand(1));
   if (!isChoosing(y) || y.kind != MaskKind::sum || op.operand(0)->type().shape != op.operand(1)->type().shape)
     return std::nullopt;
-  std::optional<Axes> axes = unified(x, y, x.axes.size());
+  std::optional<MaskAxes> axes = unified(x, y, x.axes.size());
   if (!axes) return std::nullopt;
   x.axes = std::move(*axes);
   x.terms.insert(x.terms.end(), y.terms.begin(), y.terms.end());
@@ -263,7 +263,7 @@ std::optional<ChoiceMask> MaskReader::matrixProduct(const Operation& op) {
     rename(y.terms[0], {{innerY[0].label, choiceLabel}});
   }
   x.axes[last].clear(), x.axes[last - 1].clear(), y.axes[last].clear(), y.axes[last - 1].clear();
-  std::optional<Axes> axes = unified(x, y, last + 1);
+  std::optional<MaskAxes> axes = unified(x, y, last + 1);
   if (!axes) return std::nullopt;
   (*axes)[last - 1] = rows, (*axes)[last] = columns;
   std::optional<ChoiceMask> made = product(std::move(x), std::move(y), *std::move(axes));
@@ -283,7 +283,7 @@ std::optional<ChoiceMask> MaskReader::choice(const Operation& op) {
   const std::size_t rank = op.result()->type().shape.size();
   if (splatOf(taken, b) == 1 && condition->type().shape == op.result()->type().shape) return where;
   ChoiceMask numbers = read(taken);
-  const std::optional<Axes> axes = unified(where, numbers, rank);
+  const std::optional<MaskAxes> axes = unified(where, numbers, rank);
   return axes ? product(std::move(where), std::move(numbers), *axes) : std::nullopt;
 }
 
@@ -353,7 +353,7 @@ std::optional<ChoiceMask> MaskReader::reshaped(const Operation& op) {
   std::vector<MaskAxis> all;
   for (const std::vector<MaskAxis>& axis : mask.axes) all.insert(all.end(), axis.begin(), axis.end());
   mask.axes = {std::move(all)};
-  Axes axes;
+  MaskAxes axes;
   std::size_t next = 0;
   for (std::int64_t size : op.result()->type().shape) {
     if (size == 0) return std::nullopt;
@@ -374,7 +374,7 @@ std::optional<ChoiceMask> MaskReader::reshaped(const Operation& op) {
 
 std::optional<ChoiceMask> MaskReader::transposed(const Operation& op) {
   ChoiceMask mask = read(op.operand(0));
-  Axes axes;
+  MaskAxes axes;
   for (std::int64_t axis : op.attributes.getInts("permutation"))
     axes.push_back(mask.axes[static_cast<std::size_t>(axis)]);
   mask.axes = std::move(axes);

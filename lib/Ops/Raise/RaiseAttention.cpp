@@ -89,9 +89,9 @@ Constant kindOf(const Tensor& bias, std::int64_t queries, std::int64_t keys) {
 }
 
 /// Follows the values from the last product back to queries, keys and values.
-class Recogniser {
+class AttentionRecogniser {
 public:
-  Recogniser(const Operation& root, Builder& builder) : root_(root), b(builder) {}
+  AttentionRecogniser(const Operation& root, Builder& builder) : root_(root), b(builder) {}
 
   Value* run(bool drops) {
     if (root_.def().name != "matmul" || transposes(root_, "transpose_a") || transposes(root_, "transpose_b"))
@@ -276,9 +276,9 @@ private:
 } // namespace
 
 Value* pdc::ops::raiseAttention(Operation& root, Builder& b) {
-  return Recogniser(root, b).run(false);
+  return AttentionRecogniser(root, b).run(false);
 }
 
 Value* pdc::ops::raiseDropoutAttention(Operation& root, Builder& b) {
-  return Recogniser(root, b).run(true);
+  return AttentionRecogniser(root, b).run(true);
 }

@@ -221,9 +221,9 @@ bool areOfOneTopK(const ChoiceMask& mask, Label expert) {
 }
 
 /// The product of a mask and rows: which operand is the mask, and how it lies.
-class Recogniser {
+class MaskProduct {
 public:
-  Recogniser(const Operation& root, Builder& builder) : root_(root), b(builder) {}
+  MaskProduct(const Operation& root, Builder& builder) : root_(root), b(builder) {}
 
   Value* run(std::size_t maskOperand) {
     const Type& rows = root_.operand(1 - maskOperand)->type();
@@ -376,6 +376,6 @@ private:
 
 Value* pdc::ops::raiseExperts(Operation& root, Builder& b) {
   if (root.def().name != "matmul") return nullptr;
-  if (Value* left = Recogniser(root, b).run(0)) return left;
-  return Recogniser(root, b).run(1);
+  if (Value* left = MaskProduct(root, b).run(0)) return left;
+  return MaskProduct(root, b).run(1);
 }

@@ -1,5 +1,6 @@
 #include "Shared/RecurrentWeights.h"
 
+#include "Raise/Match.h"
 #include "Shared/Recurrent.h"
 
 #include <algorithm>
@@ -7,11 +8,6 @@
 namespace pdc::ops {
 
 namespace {
-
-const Operation* definedBy(const Value* value, const char* op) {
-  const Operation* definer = value->definer();
-  return definer && definer->def().name == op ? definer : nullptr;
-}
 
 bool concatenatesRows(const Operation* concat) {
   return concat && concat->attributes.getInt("axis") == 0;

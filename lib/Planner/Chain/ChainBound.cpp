@@ -1,14 +1,11 @@
 #include "Chain/ChainBound.h"
 
+#include "Numbers.h"
+
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 using namespace pdc;
-
-static constexpr double infinity = std::numeric_limits<double>::infinity();
-/// What is rejected takes longer than T by more than rounding.
-static constexpr double forgiven = 1 + 1e-9;
 
 bool pdc::isBoundable(const SolverProblem& problem, const PlannerOptions& options, const Machine& machine) {
   return machine.classes().size() == 1 && machine.classes()[0].memoryBytes > 0 && machine.levels() > 0 &&

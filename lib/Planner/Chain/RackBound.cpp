@@ -1,12 +1,12 @@
 #include "Chain/RackBound.h"
 
+#include "Numbers.h"
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
 using namespace pdc;
-
-static constexpr double forgiven = 1 + 1e-9;
 
 RackBound::RackBound(const ChainSums& sums, const PlannerOptions& options, const Machine& machine)
     : FewestLeaves(sums, options, machine), racks_(static_cast<int>(machine.components(machine.levels() - 1))),

@@ -1,11 +1,10 @@
 #include "Search/Placement.h"
 
+#include "Numbers.h"
+
 #include <algorithm>
-#include <limits>
 
 using namespace pdc;
-
-static constexpr double infinity = std::numeric_limits<double>::infinity();
 
 Placement::Placement(const States& states, const StageLoads& loads, const PlannerOptions& options,
                      const Machine& machine, const Relaxation& relaxation)

@@ -19,6 +19,7 @@
 #include "Chain/ChainBound.h"
 #include "Chain/ChainLabels.h"
 #include "Chain/PlanChain.h"
+#include "Numbers.h"
 #include "Search/Improve.h"
 
 #include <algorithm>
@@ -27,8 +28,6 @@
 #include <numeric>
 
 using namespace pdc;
-
-static constexpr double infinity = std::numeric_limits<double>::infinity();
 
 /// Whether every replica is one device.
 static bool isUndivided(const CostGraph& graph) {

@@ -1,15 +1,13 @@
 #include "Search/StageLoads.h"
 
+#include "Numbers.h"
 #include "pdc/Cost/StageBuckets.h"
 #include "pdc/Schedule/StageMemory.h"
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 using namespace pdc;
-
-static constexpr double infinity = std::numeric_limits<double>::infinity();
 
 StageLoads::StageLoads(const CostGraph& graph, const SolverProblem& problem, const States& states,
                        const Machine& machine, const PlannerOptions& options, bool mixes)

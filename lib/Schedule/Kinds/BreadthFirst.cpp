@@ -10,11 +10,11 @@ using pdcrt::ActionKind;
 
 namespace {
 
-constexpr std::string_view prefix = "bfs:";
+constexpr std::string_view breadthFirstPrefix = "bfs:";
 
 class BreadthFirst : public LoopedKind {
 public:
-  explicit BreadthFirst(int stages) : LoopedKind(std::string(prefix) + std::to_string(stages)) {
+  explicit BreadthFirst(int stages) : LoopedKind(std::string(breadthFirstPrefix) + std::to_string(stages)) {
     stagesPerRank = stages;
   }
   /// The last stage of a rank has its backwards right behind its forwards.
@@ -23,11 +23,11 @@ public:
 };
 
 std::shared_ptr<const ScheduleDef> breadthFirstNamed(std::string_view text) {
-  const std::optional<int> stages = stagesPerRankIn(text, prefix);
+  const std::optional<int> stages = stagesPerRankIn(text, breadthFirstPrefix);
   return stages ? std::make_shared<BreadthFirst>(*stages) : nullptr;
 }
 
-const RegisterSchedule registered(ScheduleFamily{"bfs:V", breadthFirstNamed});
+const RegisterSchedule registeredBreadthFirst(ScheduleFamily{"bfs:V", breadthFirstNamed});
 
 } // namespace
 

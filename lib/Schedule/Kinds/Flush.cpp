@@ -6,7 +6,7 @@
 
 using namespace pdc;
 
-static const RegisterSchedule registered(std::make_shared<FlushKind>("1f1b-flush"));
+static const RegisterSchedule registeredFlush(std::make_shared<FlushKind>("1f1b-flush"));
 
 pdcrt::Schedule FlushKind::build(const PipelineShape& shape) const {
   pdcrt::Schedule schedule = frame(shape);

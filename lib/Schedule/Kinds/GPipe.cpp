@@ -11,6 +11,6 @@ public:
   GPipe() : FlushKind("gpipe") { forwardsFirst = true; }
 };
 
-const RegisterSchedule registered(std::make_shared<GPipe>());
+const RegisterSchedule registeredGPipe(std::make_shared<GPipe>());
 
 } // namespace

@@ -4,9 +4,9 @@
 
 using namespace pdc;
 
-static constexpr std::string_view prefix = "given:", splits = ",split";
+static constexpr std::string_view givenPrefix = "given:", splitsSuffix = ",split";
 
-GivenKind::GivenKind(const Facts& facts) : ScheduleDef(std::string(prefix)) {
+GivenKind::GivenKind(const Facts& facts) : ScheduleDef(std::string(givenPrefix)) {
   hasBatches = facts.updates != Updates::alone;
   flushes = facts.updates == Updates::flush;
   inFlightFitsBatch = facts.updates == Updates::twoVersions;
@@ -14,7 +14,7 @@ GivenKind::GivenKind(const Facts& facts) : ScheduleDef(std::string(prefix)) {
   stagesPerRank = facts.stagesPerRank;
   isGiven = true;
   name += !hasBatches ? "alone" : flushes ? "flush" : "two-versions";
-  if (splitsBackward) name += splits;
+  if (splitsBackward) name += splitsSuffix;
   if (stagesPerRank > 1) name += "," + std::to_string(stagesPerRank);
 }
 
@@ -38,7 +38,7 @@ static bool takes(std::string_view& text, std::string_view word) {
 }
 
 static std::shared_ptr<const ScheduleDef> givenNamed(std::string_view text) {
-  if (!takes(text, prefix)) return nullptr;
+  if (!takes(text, givenPrefix)) return nullptr;
   GivenKind::Facts facts;
   if (takes(text, "alone"))
     facts.updates = GivenKind::Updates::alone;
@@ -46,7 +46,7 @@ static std::shared_ptr<const ScheduleDef> givenNamed(std::string_view text) {
     facts.updates = GivenKind::Updates::twoVersions;
   else if (!takes(text, "flush"))
     return nullptr;
-  facts.splitsBackward = takes(text, splits);
+  facts.splitsBackward = takes(text, splitsSuffix);
   if (takes(text, ",")) {
     const char* end = text.data() + text.size();
     auto [next, code] = std::from_chars(text.data(), end, facts.stagesPerRank);
@@ -56,4 +56,4 @@ static std::shared_ptr<const ScheduleDef> givenNamed(std::string_view text) {
   return text.empty() ? std::make_shared<GivenKind>(facts) : nullptr;
 }
 
-static const RegisterSchedule registered(ScheduleFamily{"", givenNamed});
+static const RegisterSchedule registeredGiven(ScheduleFamily{"", givenNamed});

@@ -10,11 +10,11 @@ using pdcrt::ActionKind;
 
 namespace {
 
-constexpr std::string_view prefix = "interleaved:";
+constexpr std::string_view interleavedPrefix = "interleaved:";
 
 class Interleaved : public LoopedKind {
 public:
-  explicit Interleaved(int stages) : LoopedKind(std::string(prefix) + std::to_string(stages)) {
+  explicit Interleaved(int stages) : LoopedKind(std::string(interleavedPrefix) + std::to_string(stages)) {
     stagesPerRank = stages;
     fillsRanks = true;
   }
@@ -22,11 +22,11 @@ public:
 };
 
 std::shared_ptr<const ScheduleDef> interleavedNamed(std::string_view text) {
-  const std::optional<int> stages = stagesPerRankIn(text, prefix);
+  const std::optional<int> stages = stagesPerRankIn(text, interleavedPrefix);
   return stages ? std::make_shared<Interleaved>(*stages) : nullptr;
 }
 
-const RegisterSchedule registered(ScheduleFamily{"interleaved:V", interleavedNamed});
+const RegisterSchedule registeredInterleaved(ScheduleFamily{"interleaved:V", interleavedNamed});
 
 } // namespace
 

@@ -32,7 +32,7 @@ public:
   pdcrt::Schedule build(const PipelineShape& shape) const override;
 };
 
-const RegisterSchedule registered(std::make_shared<OneFOneB>());
+const RegisterSchedule registeredOneFOneB(std::make_shared<OneFOneB>());
 
 } // namespace
 

@@ -21,7 +21,7 @@ public:
   pdcrt::Schedule build(const PipelineShape& shape) const override;
 };
 
-const RegisterSchedule registered(std::make_shared<TwoBufferedWeights>());
+const RegisterSchedule registeredTwoBufferedWeights(std::make_shared<TwoBufferedWeights>());
 
 } // namespace
 

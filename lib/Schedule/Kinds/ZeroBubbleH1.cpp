@@ -28,7 +28,7 @@ public:
   pdcrt::Schedule build(const PipelineShape& shape) const override;
 };
 
-const RegisterSchedule registered(std::make_shared<ZeroBubbleH1>());
+const RegisterSchedule registeredZeroBubbleH1(std::make_shared<ZeroBubbleH1>());
 
 } // namespace
 

@@ -78,7 +78,7 @@ public:
   BatchOrder order(int ranks, std::int64_t n) const override;
 };
 
-const RegisterSchedule registered(std::make_shared<ZeroBubbleV>());
+const RegisterSchedule registeredZeroBubbleV(std::make_shared<ZeroBubbleV>());
 
 } // namespace
 

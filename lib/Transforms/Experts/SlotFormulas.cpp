@@ -4,6 +4,7 @@
 #include "pdc/IR/Elementwise.h"
 #include "pdc/IR/OpDef.h"
 #include "pdc/Support/DiagnosticsBuilder.h"
+#include "pdc/Transforms/GraphUtilities.h"
 
 #include <algorithm>
 #include <functional>
@@ -26,8 +27,8 @@ std::optional<double> numberOf(const Value* value) {
 bool isElementwise(const Operation& operation) {
   return operation.def().kind == OpKind::elementwise && operation.results().size() == 1;
 }
-bool movesElements(const Operation& operation) {
-  return (operation.def().kind == OpKind::view || operation.def().facts.moves) && operation.results().size() == 1;
+bool movesOneTensor(const Operation& operation) {
+  return movesElements(operation) && operation.results().size() == 1;
 }
 
 /// What a formula makes of places; of all that a token can have, in ascending order.
@@ -64,21 +65,21 @@ bool isCondition(Meaning meaning) {
 }
 
 /// What is computed of one kind of place, with the capacity of the file and with the other one.
-struct Formula {
+struct SlotFormula {
   const Value* place = nullptr; ///< null: of several, all alike
   SlotCount slots;
   Table now, then;
 };
 
-class Rewriter {
+class SlotRewriter {
 public:
-  Rewriter(PassContext& context, Graph& graph, const std::unordered_map<const Value*, SlotCount>& places,
-           std::int64_t first)
+  SlotRewriter(PassContext& context, Graph& graph, const std::unordered_map<const Value*, SlotCount>& places,
+               std::int64_t first)
       : context_(context), graph_(graph), first_(first) {
     for (const auto& [place, slots] : places) {
       Table table(static_cast<std::size_t>(std::max({slots.queue, slots.now, slots.then}) + 2 + first));
       for (std::size_t i = 0; i < table.size(); ++i) table[i] = static_cast<double>(i);
-      formulas_.emplace(place, Formula{place, slots, table, table});
+      formulas_.emplace(place, SlotFormula{place, slots, table, table});
     }
   }
 
@@ -100,29 +101,29 @@ private:
 
   bool follow(Operation& operation);
   bool followMove(const Operation& operation);
-  bool compute(Operation& operation, const Formula& of);
+  bool compute(Operation& operation, const SlotFormula& of);
   static double otherNumber(double number, const SlotCount& slots) {
     if (number == static_cast<double>(slots.now)) return static_cast<double>(slots.then);
     return number == static_cast<double>(slots.now - 1) ? static_cast<double>(slots.then - 1) : number;
   }
   static ExpressionPtr withOtherNumbers(const ExpressionPtr& e, const SlotCount& slots);
-  Table tableOf(const Expression& e, const Operation& operation, Table Formula::*table, std::size_t size,
+  Table tableOf(const Expression& e, const Operation& operation, Table SlotFormula::*table, std::size_t size,
                 const std::vector<std::optional<double>>& constants) const;
   bool holdsOnlyConditions(const Operation& operation) const;
-  const Formula* formulaOf(const Value* value) const {
+  const SlotFormula* formulaOf(const Value* value) const {
     const auto found = formulas_.find(value);
     return found == formulas_.end() ? nullptr : &found->second;
   }
-  Meaning meaning(const Formula& formula) const { return meaningOf(formula.now, formula.slots.now, first_); }
+  Meaning meaning(const SlotFormula& formula) const { return meaningOf(formula.now, formula.slots.now, first_); }
 
   PassContext& context_;
   Graph& graph_;
   const std::int64_t first_;
-  std::unordered_map<const Value*, Formula> formulas_;
+  std::unordered_map<const Value*, SlotFormula> formulas_;
   std::vector<Replacement> replacements_;
 };
 
-ExpressionPtr Rewriter::withOtherNumbers(const ExpressionPtr& e, const SlotCount& slots) {
+ExpressionPtr SlotRewriter::withOtherNumbers(const ExpressionPtr& e, const SlotCount& slots) {
   if (e->kind == Expression::Kind::number) return numberExpression(otherNumber(e->number, slots));
   if (e->arguments.empty()) return e;
   auto copy = std::make_shared<Expression>(*e);
@@ -131,8 +132,8 @@ ExpressionPtr Rewriter::withOtherNumbers(const ExpressionPtr& e, const SlotCount
 }
 
 /// The values of an expression at all places.
-Table Rewriter::tableOf(const Expression& e, const Operation& operation, Table Formula::*table, std::size_t size,
-                        const std::vector<std::optional<double>>& constants) const {
+Table SlotRewriter::tableOf(const Expression& e, const Operation& operation, Table SlotFormula::*table,
+                            std::size_t size, const std::vector<std::optional<double>>& constants) const {
   std::vector<std::string> names;
   for (std::size_t i = 0; i < operation.operands().size(); ++i)
     names.push_back(operandNameInExpressions(operation.def(), i));
@@ -148,59 +149,59 @@ Table Rewriter::tableOf(const Expression& e, const Operation& operation, Table F
 }
 
 /// Whether an operation knows nothing of places but whether they are slots, which it may do with as it likes.
-bool Rewriter::holdsOnlyConditions(const Operation& operation) const {
+bool SlotRewriter::holdsOnlyConditions(const Operation& operation) const {
   return std::all_of(operation.operands().begin(), operation.operands().end(), [&](const Value* operand) {
-    const Formula* formula = operand ? formulaOf(operand) : nullptr;
+    const SlotFormula* formula = operand ? formulaOf(operand) : nullptr;
     return !formula || isCondition(meaning(*formula));
   });
 }
 
 /// Elements that are only moved are what they were; next to each other, if all are made by the same formula.
-bool Rewriter::followMove(const Operation& operation) {
-  const Formula* formula = nullptr;
+bool SlotRewriter::followMove(const Operation& operation) {
+  const SlotFormula* formula = nullptr;
   for (const Value* operand : operation.operands()) {
-    const Formula* other = operand ? formulaOf(operand) : nullptr;
+    const SlotFormula* other = operand ? formulaOf(operand) : nullptr;
     if (!other && operand && operation.def().facts.picks && operand != operation.operand(0)) continue;
     if (!other || (formula && (formula->now != other->now || formula->slots != other->slots)))
       return holdsOnlyConditions(operation);
     formula = other;
   }
   if (!formula) return true;
-  Formula moved = *formula;
+  SlotFormula moved = *formula;
   for (const Value* operand : operation.operands())
-    if (const Formula* other = formulaOf(operand); other && other->place != moved.place) moved.place = nullptr;
+    if (const SlotFormula* other = formulaOf(operand); other && other->place != moved.place) moved.place = nullptr;
   formulas_.emplace(operation.result(), std::move(moved));
   return true;
 }
 
 /// The formula of a result, and how it becomes that of the other capacity.
-bool Rewriter::compute(Operation& operation, const Formula& of) {
+bool SlotRewriter::compute(Operation& operation, const SlotFormula& of) {
   std::vector<std::optional<double>> constants, others;
   for (const Value* operand : operation.operands()) {
     constants.push_back(formulaOf(operand) ? std::nullopt : numberOf(operand));
     others.push_back(constants.back() ? std::optional(otherNumber(*constants.back(), of.slots)) : std::nullopt);
   }
   const ExpressionPtr e = expressionsOf(operation).front(), other = withOtherNumbers(e, of.slots);
-  Formula made{of.place, of.slots, tableOf(*e, operation, &Formula::now, of.now.size(), constants), {}};
+  SlotFormula made{of.place, of.slots, tableOf(*e, operation, &SlotFormula::now, of.now.size(), constants), {}};
   const Meaning before = meaningOf(made.now, of.slots.now, first_);
   if (before == Meaning::none) return holdsOnlyConditions(operation);
-  made.then = tableOf(*other, operation, &Formula::then, of.then.size(), others);
+  made.then = tableOf(*other, operation, &SlotFormula::then, of.then.size(), others);
   if (meaningOf(made.then, of.slots.then, first_) == before) {
     if (constants != others || toString(*other) != toString(*e)) replacements_.push_back({&operation, other, others});
   } else { // numbers that are the capacity's by chance
-    made.then = tableOf(*e, operation, &Formula::then, of.then.size(), constants);
+    made.then = tableOf(*e, operation, &SlotFormula::then, of.then.size(), constants);
     if (meaningOf(made.then, of.slots.then, first_) != before) return false;
   }
   formulas_.emplace(operation.result(), std::move(made));
   return true;
 }
 
-bool Rewriter::follow(Operation& operation) {
+bool SlotRewriter::follow(Operation& operation) {
   const auto& operands = operation.operands();
-  const Formula* of = nullptr;
+  const SlotFormula* of = nullptr;
   bool isOfOne = true; // place, and else of numbers
   for (const Value* operand : operands) {
-    const Formula* formula = operand ? formulaOf(operand) : nullptr;
+    const SlotFormula* formula = operand ? formulaOf(operand) : nullptr;
     if (!formula) {
       isOfOne = isOfOne && operand && numberOf(operand);
       continue;
@@ -209,20 +210,20 @@ bool Rewriter::follow(Operation& operation) {
     of = formula;
   }
   if (!of || formulas_.contains(operation.result(0))) return true;
-  if (movesElements(operation)) return followMove(operation);
+  if (movesOneTensor(operation)) return followMove(operation);
   if (isElementwise(operation) && isOfOne) return compute(operation, *of);
   if (holdsOnlyConditions(operation)) return true;
   // What fills or fetches slots reads them behind the experts that are chosen, and gates of whether they are slots.
   const std::optional<std::size_t>& experts = operation.def().split.places;
   if (!experts) return false;
   for (std::size_t i = 0; i < operands.size(); ++i)
-    if (const Formula* formula = operands[i] ? formulaOf(operands[i]) : nullptr;
+    if (const SlotFormula* formula = operands[i] ? formulaOf(operands[i]) : nullptr;
         formula && i != *experts + 1 && !isCondition(meaning(*formula)))
       return false;
   return true;
 }
 
-Status Rewriter::replace() {
+Status SlotRewriter::replace() {
   for (const auto& [operation, expression, constants] : replacements_) {
     Builder builder(context_.module, graph_, context_.registry, context_.diags);
     builder.setInsertionPoint(operation);
@@ -261,7 +262,7 @@ Status Rewriter::replace() {
 std::vector<const Value*> pdc::placesBehind(const Value* slots) {
   const Operation* made = slots->definer();
   std::vector<const Value*> places;
-  if (made && (isElementwise(*made) || movesElements(*made)))
+  if (made && (isElementwise(*made) || movesOneTensor(*made)))
     for (std::size_t i = 0; i < made->operands().size(); ++i) {
       const Value* operand = made->operand(i);
       if (!operand || numberOf(operand) || (made->def().facts.picks && i > 0)) continue;
@@ -269,7 +270,7 @@ std::vector<const Value*> pdc::placesBehind(const Value* slots) {
         if (std::find(places.begin(), places.end(), place) == places.end()) places.push_back(place);
     }
   // Only values next to each other have several.
-  const bool isOfSeveral = places.size() > 1 && !(made && movesElements(*made));
+  const bool isOfSeveral = places.size() > 1 && !(made && movesOneTensor(*made));
   return places.empty() || isOfSeveral ? std::vector<const Value*>{slots} : places;
 }
 
@@ -277,7 +278,7 @@ Status pdc::takeOtherCapacity(PassContext& context, Graph& graph,
                               const std::unordered_map<const Value*, SlotCount>& places) {
   const Operation* problem = nullptr;
   for (std::int64_t first : {0, 1}) {
-    Rewriter rewriter(context, graph, places, first);
+    SlotRewriter rewriter(context, graph, places, first);
     const Operation* found = rewriter.find();
     if (!found) return rewriter.replace();
     if (!problem) problem = found;

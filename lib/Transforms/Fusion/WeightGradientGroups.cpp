@@ -16,7 +16,7 @@ using namespace pdc;
 
 /// A gradient of weights is worth a cut before it if it is at least this share of a step, and at least so many
 /// operations for each byte that crosses the cut for it: then it takes several times as long as sending them.
-static constexpr double leastShareOfStep = 0.01, leastFlopsPerByte = 384;
+static constexpr double leastShareOfStep = 0.01, leastFlopsPerCrossingByte = 384;
 
 namespace {
 
@@ -119,7 +119,7 @@ std::vector<Operation*> Separation::worthMoving(Operation& weightGradient) const
       else if (!contains(moved, definer))
         moved.push_back(definer);
     }
-  const bool pays = all_ || flops >= leastFlopsPerByte * crossingBytes(moved);
+  const bool pays = all_ || flops >= leastFlopsPerCrossingByte * crossingBytes(moved);
   return !arriving.empty() && pays && !hasOtherWays(moved, arriving) ? moved : std::vector<Operation*>();
 }
 

@@ -11,9 +11,9 @@ using namespace pdc;
 namespace {
 
 /// Builds one loss.
-class Formula {
+class LossFormula {
 public:
-  Formula(const LossOptions& options, Builder& builder) : options_(options), builder_(builder) {}
+  LossFormula(const LossOptions& options, Builder& builder) : options_(options), builder_(builder) {}
 
   Value* softmaxCrossEntropy(Value& logits);
   Value* negativeLogLikelihood(Value& probabilities);
@@ -34,7 +34,7 @@ private:
 };
 
 /// The input to compare with: one of that name that is a label already, or that the flag names, else a new one.
-Value* Formula::label(const Type& type, const std::string& usualName) {
+Value* LossFormula::label(const Type& type, const std::string& usualName) {
   const std::string& name = options_.label.empty() ? usualName : options_.label;
   for (GraphInput& input : builder_.graph().inputs) {
     if (input.value->name() != name || (input.kind != InputKind::label && options_.label.empty())) continue;
@@ -54,7 +54,7 @@ Value* Formula::label(const Type& type, const std::string& usualName) {
   return builder_.graph().addInput(type, name, InputKind::label);
 }
 
-Value* Formula::classWeights(std::int64_t classes, ElementType element) {
+Value* LossFormula::classWeights(std::int64_t classes, ElementType element) {
   const auto& weights = options_.classWeights;
   if (static_cast<std::int64_t>(weights.size()) != classes) {
     static_cast<void>(error().exit(ExitCode::usage) << "class_weights are " << weights.size()
@@ -67,7 +67,7 @@ Value* Formula::classWeights(std::int64_t classes, ElementType element) {
 }
 
 /// The classes of `prediction`, an integer for each position.
-Value* Formula::classLabel(Value& prediction) {
+Value* LossFormula::classLabel(Value& prediction) {
   Shape labels = prediction.type().shape;
   if (labels.size() < 2) {
     static_cast<void>(error() << "the loss '" << options_.kind << "' applies to at least f32[samples, classes], here "
@@ -79,7 +79,7 @@ Value* Formula::classLabel(Value& prediction) {
 }
 
 /// The op has classes on axis 1.
-Value* Formula::softmaxCrossEntropy(Value& prediction) {
+Value* LossFormula::softmaxCrossEntropy(Value& prediction) {
   Value* logits = &prediction;
   Value* target = classLabel(prediction);
   if (!target) return nullptr;
@@ -106,7 +106,7 @@ Value* Formula::softmaxCrossEntropy(Value& prediction) {
 
 /// Σ w[label] · -log p[label] / Σ w[label] over the positions that count, the label picked by a comparison. 0 where
 /// none counts.
-Value* Formula::negativeLogLikelihood(Value& probabilities) {
+Value* LossFormula::negativeLogLikelihood(Value& probabilities) {
   const Type type = probabilities.type();
   Value* target = classLabel(probabilities);
   if (!target) return nullptr;
@@ -145,20 +145,20 @@ Value* Formula::negativeLogLikelihood(Value& probabilities) {
   return withShare(loss, {target->name(), options_.ignoreIndex, options_.classWeights}, builder_);
 }
 
-Value* Formula::sumOfAll(Value* value) {
+Value* LossFormula::sumOfAll(Value* value) {
   if (!value) return nullptr;
   std::vector<std::int64_t> axes;
   for (int axis = 0; axis < value->type().rank(); ++axis) axes.push_back(axis);
   return builder_.value("reduce_sum", {value}, {{"axes", axes}, {"keep_dims", false}});
 }
 
-Value* Formula::meanOfAll(Value& value) {
+Value* LossFormula::meanOfAll(Value& value) {
   std::vector<std::int64_t> axes;
   for (int axis = 0; axis < value.type().rank(); ++axis) axes.push_back(axis);
   return builder_.value("reduce_mean", {&value}, {{"axes", axes}, {"keep_dims", false}});
 }
 
-Value* Formula::meanSquaredError(Value& prediction) {
+Value* LossFormula::meanSquaredError(Value& prediction) {
   Value* target = label(prediction.type(), "target");
   Value* difference = target ? builder_.value("sub", {&prediction, target}) : nullptr;
   Value* square = difference ? builder_.value("mul", {difference, difference}) : nullptr;
@@ -166,7 +166,7 @@ Value* Formula::meanSquaredError(Value& prediction) {
 }
 
 /// -t·log σ(x) - (1 - t)·log(1 - σ(x)), which is softplus(x) - x·t, without overflow.
-Value* Formula::binaryCrossEntropy(Value& logits) {
+Value* LossFormula::binaryCrossEntropy(Value& logits) {
   Value* target = label(logits.type(), "target");
   if (!target) return nullptr;
   Value* loss = builder_.value("elementwise", {&logits, target},
@@ -174,16 +174,16 @@ Value* Formula::binaryCrossEntropy(Value& logits) {
   return loss ? meanOfAll(*loss) : nullptr;
 }
 
-Value* Formula::binaryCrossEntropyOfProbabilities(Value& probabilities) {
+Value* LossFormula::binaryCrossEntropyOfProbabilities(Value& probabilities) {
   Value* target = label(probabilities.type(), "target");
   Value* loss = target ? builder_.value("binary_cross_entropy", {&probabilities, target}) : nullptr;
   return loss ? meanOfAll(*loss) : nullptr;
 }
 
 /// What a loss is made of, and whether that suits the value which users named.
-class Choice {
+class LossChoice {
 public:
-  Choice(const LossOptions& options, Value& value, const std::string& name, Builder& builder)
+  LossChoice(const LossOptions& options, Value& value, const std::string& name, Builder& builder)
       : options_(options), value_(value), name_(name), builder_(builder),
         ofClasses_(options.kind == "softmax-cross-entropy" || options.kind == "nll"),
         from_(fromLogits(value, ofClasses_ && value.type().rank() >= 2 ? pdcrt::classAxis(value.type().rank()) : -1)) {}
@@ -210,7 +210,7 @@ private:
   std::optional<FromLogits> from_;
 };
 
-std::string Choice::whatItIs() const {
+std::string LossChoice::whatItIs() const {
   const std::string what = from_->kind() == OfLogits::sigmoid   ? "sigmoid"
                            : from_->kind() == OfLogits::softmax ? "softmax"
                                                                 : "logarithm of a softmax";
@@ -218,26 +218,26 @@ std::string Choice::whatItIs() const {
   return "the " + what + (node.empty() ? "" : " '" + node + "'");
 }
 
-std::string Choice::flagForLogits(const std::string& kind) const {
+std::string LossChoice::flagForLogits(const std::string& kind) const {
   const std::string logits = nameOfLogits(*from_, builder_.module());
   return "--loss=" + kind + ":" + (logits.empty() ? "LOGITS" : logits);
 }
 
 /// The loss takes logits, the value has probabilities that are made otherwise.
-void Choice::warnOfProbabilities(const std::string& otherKind) {
+void LossChoice::warnOfProbabilities(const std::string& otherKind) {
   builder_.diags().warning(where()).help("--loss=" + otherKind + ":" + name_ + " takes probabilities as they are, " +
                                          flagForLogits(options_.kind) + " what comes before")
       << "the loss '" << options_.kind << "' takes logits, but '" << name_ << "' comes from " << whatItIs()
       << ": gradients nearly vanish";
 }
 
-void Choice::tellLogits(const std::string& kind) {
+void LossChoice::tellLogits(const std::string& kind) {
   builder_.diags().remark(where()) << "'" << name_ << "' is " << whatItIs() << ": the loss '" << kind
                                    << "' is that of its logits, the same function";
 }
 
-Expected<AddedLoss> Choice::ofValue(const std::string& kind) {
-  Formula formula(options_, builder_);
+Expected<AddedLoss> LossChoice::ofValue(const std::string& kind) {
+  LossFormula formula(options_, builder_);
   Value* loss = kind == "softmax-cross-entropy" ? formula.softmaxCrossEntropy(value_)
                 : kind == "nll"                 ? formula.negativeLogLikelihood(value_)
                 : kind == "bce-with-logits"     ? formula.binaryCrossEntropy(value_)
@@ -248,17 +248,17 @@ Expected<AddedLoss> Choice::ofValue(const std::string& kind) {
 }
 
 /// The loss `kind` of the logits; the metric of a sigmoid still looks at the probabilities.
-Expected<AddedLoss> Choice::ofLogits(const std::string& kind) {
+Expected<AddedLoss> LossChoice::ofLogits(const std::string& kind) {
   Value* logits = logitsOf(*from_, builder_);
   if (!logits) return failure;
-  Formula formula(options_, builder_);
+  LossFormula formula(options_, builder_);
   Value* loss = ofClasses_ ? formula.softmaxCrossEntropy(*logits) : formula.binaryCrossEntropy(*logits);
   if (!loss) return failure;
   tellLogits(options_.kind);
   return ofClasses_ ? AddedLoss{loss, logits, kind} : AddedLoss{loss, &value_, "bce"};
 }
 
-Expected<AddedLoss> Choice::run() {
+Expected<AddedLoss> LossChoice::run() {
   const std::string& kind = options_.kind;
   const bool logarithms = from_ && from_->kind() == OfLogits::logSoftmax;
   if (ofClasses_ && from_ && from_->isSoftmaxOfAxis()) return ofLogits("softmax-cross-entropy");
@@ -279,7 +279,7 @@ Expected<AddedLoss> Choice::run() {
 } // namespace
 
 Expected<AddedLoss> pdc::lossOf(const LossOptions& options, Value& value, const std::string& name, Builder& builder) {
-  return Choice(options, value, name, builder).run();
+  return LossChoice(options, value, name, builder).run();
 }
 
 bool pdc::isScalarOutput(const Graph& graph, const GraphOutput& output) {

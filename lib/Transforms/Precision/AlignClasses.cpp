@@ -23,7 +23,7 @@ bool leavesLastAxis(const Operation& operation) {
   return !from.empty() && !to.empty() && from.back() == to.back();
 }
 
-Logits logitsOf(const Operation& loss) {
+Logits logitsReadBy(const Operation& loss) {
   Logits found;
   Operation* made = loss.operand(0)->definer();
   for (; made && leavesLastAxis(*made); made = made->operand(0)->definer()) found.between.push_back(made);
@@ -104,7 +104,7 @@ Status pdc::alignClasses(PassContext& context, double leastFlops) {
     const std::int64_t pack = packBytes / (type.bytes() / type.elements());
     const std::int64_t gap = (pack - type.shape.back() % pack) % pack;
     if (type.rank() != 2 || gap == 0) continue;
-    const Logits logits = logitsOf(*loss);
+    const Logits logits = logitsReadBy(*loss);
     if (!logits.layer || costOf(*logits.layer).flops < leastFlops) continue;
     if (!Alignment(context, **graph).align(*loss, logits, gap)) return failure;
   }

@@ -33,10 +33,6 @@ bool runTogether(const Operation& a, const Operation& b) {
   return a.group == b.group && (a.phase == Phase::forward) == (b.phase == Phase::forward);
 }
 
-bool isStart(const Operation& operation) {
-  return operation.def().split.half == CollectiveHalf::start;
-}
-
 /// What crosses the link, up to a factor that all collectives of a team share.
 double bytesOf(const Operation& start) {
   const Operation& finish = *start.result()->users().front();

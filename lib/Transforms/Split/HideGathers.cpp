@@ -1,6 +1,5 @@
 #include "Split/HideGathers.h"
 
-#include "pdc/IR/OpDef.h"
 #include "pdc/Transforms/GraphUtilities.h"
 
 #include <algorithm>
@@ -9,10 +8,6 @@
 
 using namespace pdc;
 using Operations = std::unordered_set<const Operation*>;
-
-static bool isStart(const Operation& operation) {
-  return operation.def().split.half == CollectiveHalf::start;
-}
 
 static bool readsAnyOf(const Operation& operation, const Operations& makers) {
   return std::any_of(operation.operands().begin(), operation.operands().end(), [&](const Value* operand) {

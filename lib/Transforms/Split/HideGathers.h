@@ -3,11 +3,16 @@
 // stands behind the start of the sum that scatters the gradient of the input.
 #pragma once
 
-#include "pdc/IR/Graph.h"
+#include "pdc/IR/OpDef.h"
 
 #include <unordered_set>
 
 namespace pdc {
+
+/// Whether it starts a collective that another operation finishes.
+inline bool isStart(const Operation& operation) {
+  return operation.def().split.half == CollectiveHalf::start;
+}
 
 /// Moves such starts to the begin of the backward of their groups, and gradients of weights right behind the last start
 /// of the backward of their group, unless they read something that is made later. Returns these starts.

@@ -13,9 +13,9 @@ using namespace pdc;
 
 namespace {
 
-class Placer {
+class ExpertPlacer {
 public:
-  Placer(PassContext& context, Graph& graph, std::int64_t members)
+  ExpertPlacer(PassContext& context, Graph& graph, std::int64_t members)
       : context_(context), graph_(graph), loops_(graph), experts_(expertClasses(graph, loops_, members)) {}
 
   const std::vector<ExpertClass>& classes() const { return experts_.classes; }
@@ -41,7 +41,7 @@ private:
   const ExpertClasses experts_;
 };
 
-std::int64_t Placer::expertsOf(const ExpertClass& experts) {
+std::int64_t ExpertPlacer::expertsOf(const ExpertClass& experts) {
   std::int64_t count = 0;
   for (const auto& [parameter, form] : experts.parameters) {
     const std::int64_t size = parameter->type().shape[static_cast<std::size_t>(form.axis)];
@@ -52,7 +52,7 @@ std::int64_t Placer::expertsOf(const ExpertClass& experts) {
 }
 
 /// Whether the operation moves rows to these experts, or from them, by integers that choose them.
-bool Placer::isBorder(const ExpertClass& experts, const Operation& operation) const {
+bool ExpertPlacer::isBorder(const ExpertClass& experts, const Operation& operation) const {
   const std::optional<std::size_t>& places = operation.def().split.places;
   const auto division = experts.along.divisions.find(&operation);
   if (!places || division == experts.along.divisions.end()) return false;
@@ -63,7 +63,8 @@ bool Placer::isBorder(const ExpertClass& experts, const Operation& operation) co
          std::none_of(ofPlaces.begin(), ofPlaces.end(), [&](const LoopRun& run) { return run.index == index; });
 }
 
-std::vector<std::string> Placer::layersOf(const ExpertClass& experts, const std::vector<LayerWithLoads>& all) const {
+std::vector<std::string> ExpertPlacer::layersOf(const ExpertClass& experts,
+                                                const std::vector<LayerWithLoads>& all) const {
   std::vector<std::string> names;
   for (const LayerWithLoads& layer : all)
     if (isBorder(experts, *layer.operation)) names.push_back(layer.name);
@@ -71,7 +72,7 @@ std::vector<std::string> Placer::layersOf(const ExpertClass& experts, const std:
 }
 
 /// Everything that has an axis of the experts must have it in the same order.
-std::string Placer::problemOf(const ExpertClass& experts, const Operation& operation) const {
+std::string ExpertPlacer::problemOf(const ExpertClass& experts, const Operation& operation) const {
   const Division& division = experts.along.divisions.at(&operation);
   const Loops& loops = loops_.of(operation);
   if (operation.def().facts.random) return "'" + describe(operation) + "' draws numbers by the place of an element";
@@ -98,7 +99,7 @@ std::string Placer::problemOf(const ExpertClass& experts, const Operation& opera
   return "";
 }
 
-std::string Placer::problemOf(const ExpertClass& experts) const {
+std::string ExpertPlacer::problemOf(const ExpertClass& experts) const {
   if (expertsOf(experts) == 0) return "its parameters have axes of different sizes";
   for (const auto& operation : graph_.operations())
     if (isKnown(experts, operation.get()))
@@ -107,7 +108,7 @@ std::string Placer::problemOf(const ExpertClass& experts) const {
 }
 
 /// Before the operation, in its group and phase: integers that name an expert become those that name its place.
-Status Placer::lookUp(Operation& operation, const std::vector<std::int32_t>& order) {
+Status ExpertPlacer::lookUp(Operation& operation, const std::vector<std::int32_t>& order) {
   Builder builder(context_.module, graph_, context_.registry, context_.diags);
   builder.setInsertionPoint(&operation);
   builder.setLocation(operation.location);
@@ -135,7 +136,7 @@ Status Placer::lookUp(Operation& operation, const std::vector<std::int32_t>& ord
   return success;
 }
 
-Status Placer::place(const ExpertClass& experts, const std::vector<std::int32_t>& order) {
+Status ExpertPlacer::place(const ExpertClass& experts, const std::vector<std::int32_t>& order) {
   std::vector<Operation*> border;
   for (const auto& operation : graph_.operations())
     if (isBorder(experts, *operation)) border.push_back(operation.get());
@@ -149,7 +150,7 @@ Status Placer::place(const ExpertClass& experts, const std::vector<std::int32_t>
 std::unique_ptr<Graph> pdc::reorderExperts(PassContext& context, const Graph& graph, const SplitOptions& options,
                                            ExpertOrders& orders, std::vector<PlacedLayer>& placed) {
   std::unique_ptr<Graph> made = clone(graph, graph.name());
-  Placer placer(context, *made, options.members);
+  ExpertPlacer placer(context, *made, options.members);
   const std::vector<LayerWithLoads> layers = layersWithLoads(context.module, *made);
   std::set<std::string> known;
   for (const LayerWithLoads& layer : layers) known.insert(layer.name);
@@ -172,7 +173,7 @@ std::unique_ptr<Graph> pdc::reorderExperts(PassContext& context, const Graph& gr
     else
       told.why = placer.problemOf(experts);
     if (!told.why.empty()) continue;
-    if (const std::int64_t count = Placer::expertsOf(experts);
+    if (const std::int64_t count = ExpertPlacer::expertsOf(experts);
         count != static_cast<std::int64_t>(order->second.size())) {
       context.diags.error({.node = told.name}).exit(ExitCode::usage).help("take the loads of a run of this model")
           << "the layer has " << count << " experts, and there are loads of " << order->second.size();
@@ -190,7 +191,7 @@ std::unique_ptr<Graph> pdc::reorderExperts(PassContext& context, const Graph& gr
 std::unique_ptr<Graph> pdc::reorderExpertsAs(PassContext& context, const Graph& graph, std::int64_t members,
                                              const ExpertOrders& orders) {
   std::unique_ptr<Graph> made = clone(graph, graph.name());
-  Placer placer(context, *made, members);
+  ExpertPlacer placer(context, *made, members);
   std::set<const Parameter*> left;
   for (const Value* value : made->parameterValues())
     if (orders.contains(value->parameter())) left.insert(value->parameter());

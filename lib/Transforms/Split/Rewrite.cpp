@@ -12,10 +12,10 @@ using namespace pdc;
 
 namespace {
 
-class Rewriter {
+class MemberRewriter {
 public:
-  Rewriter(PassContext& context, const Graph& from, const std::string& name, const LoopTable& loops,
-           const Choice& choice, const SplitOptions& options, const Graph* training)
+  MemberRewriter(PassContext& context, const Graph& from, const std::string& name, const LoopTable& loops,
+                 const Choice& choice, const SplitOptions& options, const Graph* training)
       : context_(context), from_(from), loops_(loops), choice_(choice), members_(options.members), training_(training),
         to_(std::make_unique<Graph>(name)), b_(context.module, *to_, context.registry, context.diags) {
     to_->team = {.members = options.members, .parts = choice.parameters, .sums = options.tokens};
@@ -85,18 +85,18 @@ private:
 };
 
 /// Whether a training puts the value together: then an evaluation does, too, because stages send the same values.
-bool Rewriter::isJoinedInTraining(const Value* value) const {
+bool MemberRewriter::isJoinedInTraining(const Value* value) const {
   return training_ && (training_->find(value->name()) || training_->find(value->name() + ".made"));
 }
 
 /// Whether members have terms of an operand, which nothing but this sum reads: they need not be put together before.
-bool Rewriter::isTermOf(const Value* operand, const Operation& operation) const {
+bool MemberRewriter::isTermOf(const Value* operand, const Operation& operation) const {
   return forms_.at(operand) == Form::partial(Combine::sum) && operand->users().size() == 1 &&
          !from_.isOutput(operand) && addsOperands(operation) && !isJoinedInTraining(operand);
 }
 
 /// How many operands of an operation that is not divided are such.
-std::size_t Rewriter::termsOf(const Operation& operation) const {
+std::size_t MemberRewriter::termsOf(const Operation& operation) const {
   if (divisionOf(operation)) return 0;
   return static_cast<std::size_t>(
       std::count_if(operation.operands().begin(), operation.operands().end(),
@@ -104,13 +104,13 @@ std::size_t Rewriter::termsOf(const Operation& operation) const {
 }
 
 /// Whether the first result is put together where it is made, because something is added to it there.
-bool Rewriter::addsToItsSum(const Operation& operation) const {
+bool MemberRewriter::addsToItsSum(const Operation& operation) const {
   const Division* division = divisionOf(operation);
   return division && pdc::addsToItsSum(operation, loops_.of(operation), *division);
 }
 
 /// The form in which an operation reads operand i, if that is no term of its sum.
-Form Rewriter::readAs(const Operation& operation, std::size_t i) const {
+Form MemberRewriter::readAs(const Operation& operation, std::size_t i) const {
   const Division* division = divisionOf(operation);
   if (!division) return termsOf(operation) > 0 ? joinedFormOf(operation.result()) : Form{};
   const Loops& loops = loops_.of(operation);
@@ -121,7 +121,7 @@ Form Rewriter::readAs(const Operation& operation, std::size_t i) const {
   return sum.isSplit() && sum.axis == loops.added->axis ? Form::split(0, sum.blocks, sum.padded) : Form{};
 }
 
-void Rewriter::decideForms() {
+void MemberRewriter::decideForms() {
   auto read = [&](const Value* value, const Form& form) {
     const bool isJoined = form.isWhole() ? !choice_.gathered.contains(value) : form == joinedFormOf(value);
     if (isJoined || withRest_.contains(value)) neededJoined_.insert(value);
@@ -157,7 +157,7 @@ void Rewriter::decideForms() {
 
 /// How members have an output. Of predictions they have parts where each has all classes of its positions: a metric
 /// adds up what it makes of them.
-Form Rewriter::formOf(const GraphOutput& output) const {
+Form MemberRewriter::formOf(const GraphOutput& output) const {
   if (output.kind != OutputKind::prediction) return to_->team.formOf(output);
   const Form& form = forms_.at(output.value);
   const bool hasParts = form.isSplit() && form.padded == 0 && !neededJoined_.contains(output.value) &&
@@ -165,7 +165,7 @@ Form Rewriter::formOf(const GraphOutput& output) const {
   return hasParts ? form : Form{};
 }
 
-void Rewriter::annotate(const Operation& like) {
+void MemberRewriter::annotate(const Operation& like) {
   at_ = &like;
   b_.setLocation(like.location);
   b_.setGroup(like.group);
@@ -174,7 +174,7 @@ void Rewriter::annotate(const Operation& like) {
 }
 
 /// The collective that brings a value from one form into another.
-Value* Rewriter::reformed(Value* value, const Form& from, const Form& to) {
+Value* MemberRewriter::reformed(Value* value, const Form& from, const Form& to) {
   // Blocks of one axis that are not the same ones are no parts that members have for each other.
   if (from.isSplit() && to.isSplit() && from.axis == to.axis) {
     Value* const whole = reformed(value, from, {});
@@ -199,7 +199,7 @@ Value* Rewriter::reformed(Value* value, const Form& from, const Form& to) {
 
 /// Puts together what members have made of `old`. `added` is added to the sum: along an axis, or (-1) element by
 /// element.
-Value* Rewriter::join(const Value& old, Value* value, const Form& from, Value* added, int addedAxis) {
+Value* MemberRewriter::join(const Value& old, Value* value, const Form& from, Value* added, int addedAxis) {
   const Form to = joinedFormOf(&old);
   const Type type = partOf(old.type(), to, members_);
   const std::size_t before = to_->operations().size();
@@ -223,7 +223,7 @@ Value* Rewriter::join(const Value& old, Value* value, const Form& from, Value* a
 
 /// The value in a form, for the operation that is copied. What someone reads in its joined form was put together where
 /// it was made, so that it is wherever a stage may end; other parts of it are taken where they are read.
-Value* Rewriter::as(const Value* value, const Form& form) {
+Value* MemberRewriter::as(const Value* value, const Form& form) {
   const Held& held = held_.at(value);
   if (held.form == form) return held.value;
   if (held.joined && form == joinedFormOf(value)) return held.joined;
@@ -247,7 +247,7 @@ Value* Rewriter::as(const Value* value, const Form& form) {
 
 /// Whether a gradient of a weight is copied, and the gradient of an input, in its group, reads the value in this form,
 /// too.
-bool Rewriter::isReadForInputs(const Value* value, const Form& form) const {
+bool MemberRewriter::isReadForInputs(const Value* value, const Form& form) const {
   if (at_->phase != Phase::weightGradient) return false;
   return std::any_of(value->users().begin(), value->users().end(), [&](const Operation* user) {
     if (user->phase != Phase::inputGradient || user->group != at_->group) return false;
@@ -258,7 +258,7 @@ bool Rewriter::isReadForInputs(const Value* value, const Form& form) const {
 }
 
 /// The value as terms, which an update adds up. What everyone has is as many equal terms.
-Value* Rewriter::asTerm(const Value* value) {
+Value* MemberRewriter::asTerm(const Value* value) {
   const Held& held = held_.at(value);
   const bool isTerm = held.form == Form::partial(Combine::sum);
   Value* everyones = isTerm ? held.rest : as(value, {});
@@ -268,7 +268,7 @@ Value* Rewriter::asTerm(const Value* value) {
   return share && isTerm ? b_.value("add", {held.value, share}) : share;
 }
 
-void Rewriter::copyInputs() {
+void MemberRewriter::copyInputs() {
   for (const GraphInput& input : from_.inputs) {
     GraphInput copy = input;
     copy.value = to_->addInput(input.value->type(), input.value->name(), input.kind);
@@ -280,7 +280,7 @@ void Rewriter::copyInputs() {
 }
 
 /// Where the first result is a sum, what the operation adds to it goes into the sum: `added` is that.
-std::vector<Value*> Rewriter::makeDivided(const Operation& operation, const Division& division, Value*& added) {
+std::vector<Value*> MemberRewriter::makeDivided(const Operation& operation, const Division& division, Value*& added) {
   const Loops& loops = loops_.of(operation);
   const bool isTerm = operation.result(0) && formOfResult(loops, 0, division) == Form::partial(Combine::sum);
   std::vector<Value*> operands;
@@ -298,7 +298,7 @@ std::vector<Value*> Rewriter::makeDivided(const Operation& operation, const Divi
 /// A sum of which members have terms. Those are added, and so is what is none, the `rest`. Both are put together when
 /// someone reads the sum: a further sum only goes on with both. So the gradients that three layers have for their
 /// common input cost one all-reduce.
-std::vector<Value*> Rewriter::makeSum(const Operation& operation, Value*& rest) {
+std::vector<Value*> MemberRewriter::makeSum(const Operation& operation, Value*& rest) {
   Value* terms = nullptr;
   const Form joined = joinedFormOf(operation.result());
   auto add = [&](Value*& sum, Value* more) {
@@ -318,7 +318,7 @@ std::vector<Value*> Rewriter::makeSum(const Operation& operation, Value*& rest) 
 }
 
 /// The same operation, of whole operands.
-std::vector<Value*> Rewriter::makeSame(const Operation& operation) {
+std::vector<Value*> MemberRewriter::makeSame(const Operation& operation) {
   std::vector<Value*> operands;
   for (const Value* operand : operation.operands()) {
     Value* here = operand ? as(operand, {}) : nullptr;
@@ -332,7 +332,7 @@ std::vector<Value*> Rewriter::makeSame(const Operation& operation) {
 }
 
 /// Names what the operation has made of its result i, and puts it together if someone reads all of it.
-Status Rewriter::hold(const Operation& operation, std::size_t i, Value* value, Value* added) {
+Status MemberRewriter::hold(const Operation& operation, std::size_t i, Value* value, Value* added) {
   const Value* old = operation.result(i);
   const bool isBias = added && divisionOf(operation); // then what is kept of the terms would lack it
   const Form form = isBias ? Form::partial(Combine::sum) : forms_.at(old);
@@ -358,13 +358,13 @@ Status Rewriter::hold(const Operation& operation, std::size_t i, Value* value, V
 
 /// Names what was made since position `begin` after the value that it was made for. Numbers, which values without a
 /// name have, could be names of other values of the old graph.
-void Rewriter::nameSteps(const std::string& of, std::size_t begin) {
+void MemberRewriter::nameSteps(const std::string& of, std::size_t begin) {
   for (std::size_t i = begin; i < to_->operations().size(); ++i)
     for (Value* made : to_->operations()[i]->results())
       if (made) to_->rename(made, of + ".step");
 }
 
-Status Rewriter::copyOperation(const Operation& operation) {
+Status MemberRewriter::copyOperation(const Operation& operation) {
   annotate(operation);
   const std::size_t before = to_->operations().size();
   const Division* division = divisionOf(operation);
@@ -391,7 +391,7 @@ Status Rewriter::copyOperation(const Operation& operation) {
   return success;
 }
 
-Status Rewriter::copyOutputs() {
+Status MemberRewriter::copyOutputs() {
   for (GraphOutput output : from_.outputs) {
     if (output.value->definer()) annotate(*output.value->definer());
     const Form form = formOf(output);
@@ -407,7 +407,7 @@ Status Rewriter::copyOutputs() {
   return success;
 }
 
-std::unique_ptr<Graph> Rewriter::run() {
+std::unique_ptr<Graph> MemberRewriter::run() {
   decideForms();
   copyInputs();
   for (const auto& operation : from_.operations())
@@ -421,5 +421,5 @@ std::unique_ptr<Graph> Rewriter::run() {
 std::unique_ptr<Graph> pdc::rewriteForTeam(PassContext& context, const Graph& graph, const std::string& name,
                                            const LoopTable& loops, const Choice& choice, const SplitOptions& options,
                                            const Graph* training) {
-  return Rewriter(context, graph, name, loops, choice, options, training).run();
+  return MemberRewriter(context, graph, name, loops, choice, options, training).run();
 }

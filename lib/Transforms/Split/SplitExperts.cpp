@@ -1,6 +1,7 @@
 #include "Split/SplitExperts.h"
 
 #include "pdc/IR/OpDef.h"
+#include "pdc/Transforms/GraphUtilities.h"
 
 #include <algorithm>
 #include <iterator>
@@ -21,10 +22,6 @@ bool isBatch(const Loops& loops, int index, std::size_t a, std::size_t b) {
     return reduced.combine == Combine::sum && has(loops.operands[a], reduced.index) &&
            has(loops.operands[b], reduced.index);
   });
-}
-
-bool movesElements(const Operation& operation) {
-  return operation.def().kind == OpKind::view || operation.def().facts.moves;
 }
 
 /// The value of the parameter of which `value` is a view, or a cast; null: of none.

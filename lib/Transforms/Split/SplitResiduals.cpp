@@ -27,10 +27,10 @@ bool pdc::goesOnWithTerms(const Graph& graph, const Operation& operation, const 
 
 namespace {
 
-class Placer {
+class ResidualPlacer {
 public:
-  Placer(const Graph& graph, const LoopTable& loops, const AxisClass& tokens, const Forms& made, std::int64_t members,
-         Choice& choice)
+  ResidualPlacer(const Graph& graph, const LoopTable& loops, const AxisClass& tokens, const Forms& made,
+                 std::int64_t members, Choice& choice)
       : graph_(graph), loops_(loops), tokens_(tokens), made_(made), members_(members), choice_(choice) {}
 
   void run() {
@@ -59,7 +59,7 @@ private:
 };
 
 /// The form in which an operation behind reads its operand.
-Form Placer::readAs(const Operation& user, std::size_t i) const {
+Form ResidualPlacer::readAs(const Operation& user, std::size_t i) const {
   const std::optional<Division> division = divisionOf(user);
   if (!division) return goesOnWithTerms(graph_, user, made_) ? formIn(choice_.joined, user.result()) : Form{};
   const Loops& loops = loops_.of(user);
@@ -68,7 +68,7 @@ Form Placer::readAs(const Operation& user, std::size_t i) const {
   return formOfOperand(loops, i, *division);
 }
 
-bool Placer::isReadAs(const Value& value, const Form& form) const {
+bool ResidualPlacer::isReadAs(const Value& value, const Form& form) const {
   const auto& users = value.users();
   return std::any_of(users.begin(), users.end(), [&](const Operation* user) {
     for (std::size_t i = 0; i < user->operands().size(); ++i)
@@ -77,7 +77,7 @@ bool Placer::isReadAs(const Value& value, const Form& form) const {
   });
 }
 
-std::set<int> Placer::groupsThatReadAllOf(const Value& value) const {
+std::set<int> ResidualPlacer::groupsThatReadAllOf(const Value& value) const {
   std::set<int> groups;
   for (const Operation* user : value.users())
     for (std::size_t i = 0; i < user->operands().size(); ++i)
@@ -85,7 +85,7 @@ std::set<int> Placer::groupsThatReadAllOf(const Value& value) const {
   return groups;
 }
 
-void Placer::place(const Operation& operation, std::size_t i, const Value& result) {
+void ResidualPlacer::place(const Operation& operation, std::size_t i, const Value& result) {
   const auto join = [&](const Form& form) {
     if (form.isSplit()) choice_.joined.emplace(&result, form);
   };
@@ -109,5 +109,5 @@ void Placer::place(const Operation& operation, std::size_t i, const Value& resul
 
 void pdc::placeJoins(const Graph& graph, const LoopTable& loops, const AxisClass& tokens, const Forms& made,
                      std::int64_t members, Choice& choice) {
-  Placer(graph, loops, tokens, made, members, choice).run();
+  ResidualPlacer(graph, loops, tokens, made, members, choice).run();
 }

@@ -1,6 +1,7 @@
 // Reads samples from mapped files and converts them to the element type of the graph input.
 #include "Data.h"
 
+#include "base/Index.h"
 #include "pdcrt/DataFile.h"
 #include "pdcrt/Hash.h"
 #include "pdcrt/Random.h"
@@ -15,10 +16,6 @@
 
 namespace pdcrt {
 namespace {
-
-constexpr std::size_t index(std::int64_t i) {
-  return static_cast<std::size_t>(i);
-}
 
 const char* nameOf(Element element) {
   constexpr const char* names[] = {"f64", "f32", "f16", "bf16", "i64", "i32", "i16",

@@ -1,15 +1,12 @@
 #include "Edges.h"
 
+#include "base/Index.h"
 #include "transport/Channels.h"
 
 #include <algorithm>
 #include <cassert>
 
 namespace pdcrt {
-
-static constexpr std::size_t index(std::int64_t i) {
-  return static_cast<std::size_t>(i);
-}
 
 void Edges::prepare(const Schedule& schedule, const Places& places, const Host& host, int member, const Stage& stage,
                     const ArenaHost& place, std::byte* memory, std::vector<std::byte*> slots) {

@@ -1,6 +1,7 @@
 // The executor's runs and actions.
 #include "Executor.h"
 
+#include "base/Index.h"
 #include "machine/ListCursor.h"
 #include "pdcrt/Ranges.h"
 
@@ -10,10 +11,6 @@
 #include <string>
 
 namespace pdcrt {
-
-static constexpr std::size_t index(std::int64_t i) {
-  return static_cast<std::size_t>(i);
-}
 
 // ---- Runs ----
 

@@ -1,6 +1,8 @@
 // Sets up an executor: arena, kernels, buffers of every edge, channels.
 #include "Executor.h"
 
+#include "base/Index.h"
+#include "base/Invalid.h"
 #include "collectives/TeamWork.h"
 #include "files/WeightFile.h"
 #include "pdcrt/ExchangeProblem.h"
@@ -13,14 +15,6 @@
 
 namespace pdcrt {
 namespace {
-
-constexpr std::size_t index(std::int64_t i) {
-  return static_cast<std::size_t>(i);
-}
-
-Status invalid(const std::string& message, std::string help = {}) {
-  return {Exit::invalid, message, std::move(help)};
-}
 
 std::string name(const Stage& stage) {
   return "stage " + std::to_string(stage.index);

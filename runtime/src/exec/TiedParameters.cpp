@@ -1,16 +1,13 @@
 // Tied parameters of a stage replica: rings, transfers, sums.
 #include "TiedParameters.h"
 
+#include "base/Index.h"
 #include "transport/Channels.h"
 
 #include <algorithm>
 
 namespace pdcrt {
 namespace {
-
-constexpr std::size_t index(std::int64_t i) {
-  return static_cast<std::size_t>(i);
-}
 
 bool movesVersions(const Action& action) {
   return kindRow(action.kind).lane == ActionLane::versions;

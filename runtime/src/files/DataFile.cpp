@@ -1,5 +1,7 @@
 #include "pdcrt/DataFile.h"
 
+#include "NumpyNames.h"
+
 #include <algorithm>
 #include <filesystem>
 
@@ -8,16 +10,6 @@ namespace {
 
 bool isPortable(char c) {
   return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '.' || c == '-' || c == '_';
-}
-
-std::string lastPart(const std::string& path) {
-  return path.substr(path.rfind('/') + 1);
-}
-
-const char* numpyNameOf(Element element) {
-  constexpr const char* names[] = {"float64", "float32", "float16", "float32", "int64", "int32", "int16",
-                                   "int8",    "uint64",  "uint32",  "uint16",  "uint8", "bool_"};
-  return names[static_cast<std::size_t>(element)];
 }
 
 bool isFloatingPoint(Element element) {

@@ -1,5 +1,6 @@
 #include "TokenStream.h"
 
+#include "NumpyNames.h"
 #include "pdcrt/DataFile.h"
 
 #include <algorithm>
@@ -16,19 +17,9 @@ struct TokenType {
 };
 constexpr TokenType tokenTypes[] = {{"uint8", Element::u8}, {"uint16", Element::u16}, {"uint32", Element::u32}};
 
-const char* numpyNameOf(Element element) {
-  for (const TokenType& type : tokenTypes)
-    if (type.element == element) return type.name;
-  return "another type";
-}
-
 bool isInteger(Element element) {
   return element != Element::f64 && element != Element::f32 && element != Element::f16 && element != Element::bf16 &&
          element != Element::boolean;
-}
-
-std::string lastPart(const std::string& path) {
-  return path.substr(path.rfind('/') + 1);
 }
 
 template <class T>

@@ -30,9 +30,9 @@ const char* nameOf(LearningRateSchedule::Kind kind) {
 }
 
 /// Reads keys of an object, remembering the first problem.
-class Reader {
+class SettingsReader {
 public:
-  Reader(const Json& object, std::string place) : object_(object), place_(std::move(place)) {}
+  SettingsReader(const Json& object, std::string place) : object_(object), place_(std::move(place)) {}
 
   template <class Number>
   void number(const char* key, Number& value, double least) {
@@ -109,7 +109,7 @@ void readSchedule(const Json& json, LearningRateSchedule& schedule, std::string&
     problem = "/lr_schedule is " + json.dump() + ", expected an object";
     return;
   }
-  Reader reader(json, "/lr_schedule/");
+  SettingsReader reader(json, "/lr_schedule/");
   std::string kind = "constant";
   reader.text("kind", kind, {"constant", "step", "cosine"});
   reader.number("period", schedule.period, 1);
@@ -159,7 +159,7 @@ void readGroups(const Json& json, std::vector<ParameterGroup>& groups, std::stri
                 ", expected a regular expression or \"@vectors\"";
       return;
     }
-    Reader reader(object, place);
+    SettingsReader reader(object, place);
     reader.object("match");
     ParameterGroup group{.match = object["match"].get<std::string>(), .learningRate = {}, .weightDecay = {}};
     double rate = 0, decay = 0;
@@ -273,7 +273,7 @@ Status parseTraining(const std::string& text, const std::string& file, Training&
   auto bad = [&](const std::string& what) { return Status(Exit::invalid, file + ": " + what); };
   if (!json.is_object()) return bad("is not a JSON object");
 
-  Reader reader(json, "/");
+  SettingsReader reader(json, "/");
   std::string optimizer = "sgd", problem;
   reader.text("optimizer", optimizer, {"sgd", "momentum", "adam", "adamw"});
   reader.number("lr", training.learningRate, 0);

@@ -37,7 +37,7 @@ std::vector<int> shownRanks(int ranks, const std::vector<int>& marked) {
   return shown;
 }
 
-std::string nameOf(const RankList& rank, int number) {
+std::string labelOf(const RankList& rank, int number) {
   std::string hosts;
   for (const Host& host : rank.hosts)
     hosts += (hosts.empty() ? "" : " ") + std::to_string(host.stage) + "." + std::to_string(host.replica);
@@ -105,7 +105,7 @@ std::string pdcrt::gridOf(const Schedule& schedule, std::int64_t minibatches, bo
   std::vector<int> rowOf(schedule.ranks.size(), -1);
   for (int rank : shownRanks(ranks, marked)) {
     rowOf[static_cast<std::size_t>(rank)] = static_cast<int>(rows.size());
-    rows.push_back({rank, nameOf(schedule.ranks[static_cast<std::size_t>(rank)], rank)});
+    rows.push_back({rank, labelOf(schedule.ranks[static_cast<std::size_t>(rank)], rank)});
   }
   Times times;
   times.computation = [](const Action& action) { return action.kind == ActionKind::update ? 0.0 : 1.0; };

@@ -3,6 +3,7 @@
 #include "StartOrder.h"
 
 #include "Parts.h"
+#include "base/Index.h"
 
 #include <algorithm>
 #include <numeric>
@@ -19,10 +20,6 @@ struct StartOrder::Start {
 };
 
 namespace {
-
-std::size_t index(std::int64_t i) {
-  return static_cast<std::size_t>(i);
-}
 
 std::int64_t replicaAt(const Schedule& schedule, int rank, int stage) {
   for (const Host& host : schedule.ranks[index(rank)].hosts)

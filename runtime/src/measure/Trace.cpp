@@ -11,13 +11,13 @@ namespace pdcrt {
 namespace {
 
 /// Rows of a rank in the picture.
-enum class Row : int { compute, send, receive, allReduce };
+enum class TraceRow : int { compute, send, receive, allReduce };
 
-Row rowOf(const Action& action) {
-  if (action.wait) return Row::compute;
-  if (isReduction(action.kind)) return Row::allReduce;
-  if (isComputation(action.kind)) return Row::compute;
-  return isSend(action.kind) ? Row::send : Row::receive;
+TraceRow rowOf(const Action& action) {
+  if (action.wait) return TraceRow::compute;
+  if (isReduction(action.kind)) return TraceRow::allReduce;
+  if (isComputation(action.kind)) return TraceRow::compute;
+  return isSend(action.kind) ? TraceRow::send : TraceRow::receive;
 }
 
 const char* categoryOf(const Action& action) {

@@ -25,7 +25,7 @@ namespace {
 
 /// Rank 0 reads messages between its actions; meanwhile the others tell at most the losses, and their terms, of what is
 /// in the pipeline.
-std::size_t messagesUnderWay(const Schedule& schedule, const Training& training) {
+std::size_t mostMessages(const Schedule& schedule, const Training& training) {
   const auto ofEach = static_cast<std::int64_t>(1 + training.terms.size());
   return static_cast<std::size_t>(std::max<std::int64_t>(16, minibatchesInFlight(schedule) * ofEach));
 }
@@ -35,7 +35,7 @@ std::size_t messagesUnderWay(const Schedule& schedule, const Training& training)
 RankRun::RankRun(const RunOptions& options, const RunFiles& files, std::span<const Stage* const> stages,
                  Transport& transport, FlightRecorder& recorder, bool oneProcess)
     : options_(options), files_(files), stages_(stages), transport_(transport), communicator_(transport),
-      control_(communicator_, messagesUnderWay(files.schedule, files.training)), rank_(transport.rank()),
+      control_(communicator_, mostMessages(files.schedule, files.training)), rank_(transport.rank()),
       place_(Places(files.schedule).at(rank_)), recorder_(recorder), oneProcess_(oneProcess),
       executor_({.schedule = &files.schedule,
                  .rank = place_.rank,

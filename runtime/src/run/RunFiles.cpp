@@ -1,6 +1,7 @@
 // Files of a run: plan, schedule, training, weights.
 #include "RunFiles.h"
 
+#include "base/Invalid.h"
 #include "files/MemberRecords.h"
 #include "files/WeightFile.h"
 #include "pdcrt/Checkpoint.h"
@@ -20,10 +21,6 @@ namespace pdcrt {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-Status invalid(const std::string& message, std::string help = {}) {
-  return {Exit::invalid, message, std::move(help)};
-}
 
 double numberOr0(const Json& object, const char* key) {
   auto at = object.find(key);

@@ -124,7 +124,7 @@ static std::string shardProblem(const Schedule& schedule, const Action& action) 
 }
 
 /// What is wrong with an action of `rank`; empty if nothing is.
-static std::string problemOf(const Schedule& schedule, const RankList& rank, const Action& action) {
+static std::string problemOfAction(const Schedule& schedule, const RankList& rank, const Action& action) {
   auto hosted =
       std::find_if(rank.hosts.begin(), rank.hosts.end(), [&](const Host& host) { return host.stage == action.stage; });
   if (hosted == rank.hosts.end())
@@ -159,7 +159,7 @@ static std::string problemOf(const Schedule& schedule, const RankList& rank, con
   return {};
 }
 
-static std::string problemOf(const Route& route, int replicas) {
+static std::string problemOfRoute(const Route& route, int replicas) {
   if (route.isRoundRobin()) return {};
   std::vector<bool> has(static_cast<std::size_t>(replicas));
   for (int replica : route.word()) {
@@ -188,19 +188,19 @@ static std::string shardsProblem(const Schedule& schedule, const ScheduleStage& 
 }
 
 /// What is wrong with a stage, behind its number.
-static std::string problemOf(const Schedule& schedule, const ScheduleStage& stage) {
+static std::string problemOfStage(const Schedule& schedule, const ScheduleStage& stage) {
   if (stage.replicas < 1 || stage.slots < 1 || stage.versions < 1 || stage.handovers < 1 || stage.warmup < 0 ||
       stage.syncDelay < 0)
     return " needs at least one replica, slot, version and handover";
   if (stage.team < 1) return " needs a team of at least one member";
-  if (std::string text = problemOf(stage.route, stage.replicas); !text.empty()) return ": " + text;
+  if (std::string text = problemOfRoute(stage.route, stage.replicas); !text.empty()) return ": " + text;
   if (!stage.route.isRoundRobin() && schedule.minibatchesPerUpdate == 0)
     return ": a route needs minibatches-per-update";
   if (std::string text = shardsProblem(schedule, stage); !text.empty()) return ": " + text;
   return {};
 }
 
-static std::string problemOf(const ScheduleEdge& edge, const EdgeRings& rings, int stages) {
+static std::string problemOfEdge(const ScheduleEdge& edge, const EdgeRings& rings, int stages) {
   std::string name = "edge " + std::to_string(edge.from) + ">" + std::to_string(edge.to);
   if (edge.from < 0 || edge.from >= edge.to || edge.to >= stages) return name + " does not lead to a later stage";
   if (!edge.forward && !edge.backward) return name + " has no direction";
@@ -221,7 +221,8 @@ bool pdcrt::isWellFormed(const Schedule& schedule, std::string& error) {
   std::vector<std::vector<int>> hosts(stages);
   for (int s = 0; s < stages; ++s) {
     const ScheduleStage& stage = schedule.stages[s];
-    if (std::string text = problemOf(schedule, stage); !text.empty()) return fail("stage " + std::to_string(s) + text);
+    if (std::string text = problemOfStage(schedule, stage); !text.empty())
+      return fail("stage " + std::to_string(s) + text);
     hosts[s].assign(stage.replicas, 0);
   }
   if (schedule.minibatchesPerUpdate < 0) return fail("minibatches-per-update is negative");
@@ -235,7 +236,7 @@ bool pdcrt::isWellFormed(const Schedule& schedule, std::string& error) {
   if (schedule.rings.size() != schedule.edges.size()) return fail("every edge needs its rings");
   for (std::size_t i = 0; i < schedule.edges.size(); ++i) {
     const ScheduleEdge& edge = schedule.edges[i];
-    if (std::string text = problemOf(edge, schedule.rings[i], stages); !text.empty()) return fail(text);
+    if (std::string text = problemOfEdge(edge, schedule.rings[i], stages); !text.empty()) return fail(text);
     if (i > 0 && std::pair(schedule.edges[i - 1].from, schedule.edges[i - 1].to) >= std::pair(edge.from, edge.to))
       return fail("edges are not sorted by (from, to)");
   }
@@ -300,7 +301,7 @@ bool pdcrt::isWellFormed(const Schedule& schedule, std::string& error) {
       return fail("the ranks have more than " + std::to_string(mostProcesses) + " members together");
     for (const std::vector<Action>* list : {&rank.start, &rank.repeat})
       for (const Action& action : *list)
-        if (std::string text = problemOf(schedule, rank, action); !text.empty()) return fail(name + ": " + text);
+        if (std::string text = problemOfAction(schedule, rank, action); !text.empty()) return fail(name + ": " + text);
   }
   for (int s = 0; s < stages; ++s)
     for (std::size_t q = 0; q < hosts[s].size(); ++q)

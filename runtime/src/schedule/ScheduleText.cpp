@@ -172,9 +172,9 @@ std::string pdcrt::toString(const Schedule& schedule) {
 namespace {
 
 /// Reads the lines one by one; the first failure is remembered.
-class Reader {
+class ScheduleReader {
 public:
-  Reader(std::string_view text, Schedule& schedule) : rest_(text), schedule_(schedule) {}
+  ScheduleReader(std::string_view text, Schedule& schedule) : rest_(text), schedule_(schedule) {}
 
   bool read(std::string& error) {
     while (error_.empty() && nextLine()) readLine();
@@ -435,7 +435,7 @@ private:
 
 bool pdcrt::parseSchedule(std::string_view text, Schedule& schedule, std::string& error) {
   Schedule result;
-  if (!Reader(text, result).read(error) || !isWellFormed(result, error)) return false;
+  if (!ScheduleReader(text, result).read(error) || !isWellFormed(result, error)) return false;
   schedule = std::move(result);
   return true;
 }

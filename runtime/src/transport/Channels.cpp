@@ -1,18 +1,12 @@
 // Numbers one after the other: control is 0.
 #include "Channels.h"
 
+#include "base/Index.h"
+
 #include <algorithm>
 
 namespace pdcrt {
 namespace {
-
-constexpr std::size_t index(int i) {
-  return static_cast<std::size_t>(i);
-}
-
-int replicasOf(const Schedule& schedule, int stage) {
-  return schedule.stages[index(stage)].replicas;
-}
 
 int firstOfEdge(const Schedule& schedule, int edge) {
   int channel = allReduceChannel(static_cast<int>(schedule.stages.size()));
@@ -24,6 +18,10 @@ int firstOfEdge(const Schedule& schedule, int edge) {
 }
 
 } // namespace
+
+int replicasOf(const Schedule& schedule, int stage) {
+  return schedule.stages[index(stage)].replicas;
+}
 
 int allReduceChannel(int stage) {
   return 1 + 2 * stage;

@@ -9,6 +9,9 @@
 
 namespace pdcrt {
 
+/// Of the stage with this number.
+int replicasOf(const Schedule& schedule, int stage);
+
 /// The first of two: gathers, spreads.
 int allReduceChannel(int stage);
 

@@ -1,6 +1,7 @@
 // Which lanes a schedule needs, and whether its ranks use them.
 #include "NcclTransport.h"
 
+#include "base/Index.h"
 #include "pdcrt/Places.h"
 #include "transport/Channels.h"
 
@@ -13,14 +14,6 @@
 
 namespace pdcrt {
 namespace {
-
-std::size_t index(int i) {
-  return static_cast<std::size_t>(i);
-}
-
-int replicasOf(const Schedule& schedule, int stage) {
-  return schedule.stages[index(stage)].replicas;
-}
 
 class Lanes {
 public:
@@ -108,7 +101,7 @@ private:
 };
 
 /// What a rank tells rank 0, and rank 0 all.
-struct Hello {
+struct LaneHello {
   std::int32_t wish = 0;  ///< BlockWay
   std::int32_t built = 0; ///< with NCCL
   char gpu[112] = {};     ///< machine and GPU
@@ -128,7 +121,7 @@ Status exchange(Transport& transport, int peer, int channel, bool outgoing, void
   return finishAlone(transport, transfer, "rank " + std::to_string(peer));
 }
 
-Status decide(const std::vector<Hello>& hellos, BlockWay& way) {
+Status decide(const std::vector<LaneHello>& hellos, BlockWay& way) {
   way = static_cast<BlockWay>(hellos[0].wish);
   for (std::size_t rank = 1; rank < hellos.size(); ++rank)
     if (hellos[rank].wish != hellos[0].wish)
@@ -188,8 +181,8 @@ std::vector<NcclLane> ncclLanes(const Schedule& schedule) {
 Status chooseBlockWay(Transport& transport, const Schedule& schedule, BlockWay wish, BlockWay& way) {
   const int channel = startChannel(schedule);
   const int ranks = transport.ranks(), rank = transport.rank();
-  std::vector<Hello> hellos(index(ranks));
-  Hello& own = hellos[index(rank)];
+  std::vector<LaneHello> hellos(index(ranks));
+  LaneHello& own = hellos[index(rank)];
   own.wish = static_cast<std::int32_t>(wish);
   own.built = static_cast<bool>(ncclAvailable());
   char machine[64] = {};

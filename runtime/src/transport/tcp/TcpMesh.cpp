@@ -23,7 +23,7 @@ namespace {
 // Both ends run the same build of this file, or the greeting differs; later the ranks compare their builds' hashes.
 constexpr std::uint64_t greeting = 0x7064637274637001;
 
-struct Hello {
+struct MeshHello {
   std::uint64_t greeting = 0, token = 0; ///< token: none yet where rank 0 is greeted
   std::int32_t rank = 0, ranks = 0, port = 0, unused = 0;
 };
@@ -33,7 +33,7 @@ struct Answer {
   std::uint64_t token = 0;
   char refusal[240] = {}; ///< empty: all are there
 };
-struct Row {
+struct PeerRow {
   char address[64] = {};
   std::int32_t port = 0, unused = 0;
 };
@@ -60,7 +60,7 @@ std::uint64_t drawToken() {
 
 /// The next connection to `listener` that greets, or -1 after `deadline`. What says nothing for two seconds is a
 /// stranger's.
-int acceptHello(int listener, double deadline, Hello& hello) {
+int acceptHello(int listener, double deadline, MeshHello& hello) {
   while (true) {
     const double left = deadline - now();
     pollfd ready = {.fd = listener, .events = POLLIN, .revents = 0};
@@ -120,13 +120,13 @@ Status TcpMesh::meetAll(int ranks, int port, const TcpOptions& options) {
   if (listener < 0)
     return {Exit::usage, "rank 0 cannot listen at " + options.meeting + ": " + std::strerror(errno),
             "name a port that is free on its machine with PDC_MASTER=HOST:PORT"};
-  std::vector<Row> table(static_cast<std::size_t>(ranks));
+  std::vector<PeerRow> table(static_cast<std::size_t>(ranks));
   const double deadline = now() + options.patience;
   int missing = ranks - 1;
   Exit code = Exit::usage;
   std::string refusal, help = "start each rank of the plan once";
   while (missing > 0 && refusal.empty()) {
-    Hello hello;
+    MeshHello hello;
     const int socket = acceptHello(listener, deadline, hello);
     if (socket < 0) {
       std::string who;
@@ -162,7 +162,7 @@ Status TcpMesh::meetAll(int ranks, int port, const TcpOptions& options) {
   std::snprintf(answer.refusal, sizeof answer.refusal, "%s", refusal.c_str());
   for (const int socket : sockets)
     if (socket >= 0 && sendAll(socket, &answer, sizeof answer) && refusal.empty())
-      sendAll(socket, table.data(), table.size() * sizeof(Row));
+      sendAll(socket, table.data(), table.size() * sizeof(PeerRow));
   return refusal.empty() ? Status() : Status(code, refusal, help);
 }
 
@@ -177,20 +177,20 @@ Status TcpMesh::meetRank0(int ranks, const TcpOptions& options) {
             "rank " + std::to_string(options.rank) + " cannot reach rank 0 at " + options.meeting + ": " +
                 std::strerror(errno),
             "start rank 0 there, and let the machines connect to each other; PDC_PATIENCE=SECONDS waits longer"};
-  Hello hello = {.greeting = greeting, .token = 0, .rank = options.rank, .ranks = ranks, .port = portOf(listener)};
+  MeshHello hello = {.greeting = greeting, .token = 0, .rank = options.rank, .ranks = ranks, .port = portOf(listener)};
   Answer answer;
-  std::vector<Row> table(static_cast<std::size_t>(ranks));
+  std::vector<PeerRow> table(static_cast<std::size_t>(ranks));
   if (!sendAll(first, &hello, sizeof hello) || !receiveAll(first, &answer, sizeof answer))
     return {Exit::again, "rank 0 at " + options.meeting + " has hung up", "look what its machine says"};
   answer.refusal[sizeof answer.refusal - 1] = 0;
   if (answer.refusal[0]) return {Exit::usage, ""}; // rank 0 says why
-  if (!receiveAll(first, table.data(), table.size() * sizeof(Row)))
+  if (!receiveAll(first, table.data(), table.size() * sizeof(PeerRow)))
     return {Exit::again, "rank 0 at " + options.meeting + " has hung up", "look what its machine says"};
   sockets[0] = first.release();
   names[0] = peerOf(sockets[0]);
   hello.token = answer.token;
   for (int rank = 1; rank < options.rank; ++rank) {
-    Row& row = table[static_cast<std::size_t>(rank)];
+    PeerRow& row = table[static_cast<std::size_t>(rank)];
     row.address[sizeof row.address - 1] = 0;
     const std::string address = endpoint(row.address, row.port);
     File socket(connectUntil(address, deadline));
@@ -203,7 +203,7 @@ Status TcpMesh::meetRank0(int ranks, const TcpOptions& options) {
     sockets[static_cast<std::size_t>(rank)] = socket.release();
   }
   for (int missing = ranks - 1 - options.rank; missing > 0;) {
-    Hello other;
+    MeshHello other;
     File socket(acceptHello(listener, deadline, other));
     if (socket < 0)
       return {Exit::again,
