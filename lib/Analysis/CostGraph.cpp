@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <set>
 
 using namespace pdc;
@@ -282,6 +283,20 @@ void addParameters(CostGraph& cost, const Graph& graph, const Members& members) 
   }
 }
 
+/// Charges adding up the gradients of microbatches to the backwards that make them: what the mean microbatch adds.
+void addAccumulation(CostGraph& cost, const Profile& profile, const CostOptions& options) {
+  if (options.microbatches <= 1) return;
+  std::vector<double> bytes;
+  for (const CostNode& node : cost.nodes) bytes.push_back(static_cast<double>(node.gradientBytes));
+  for (const CostSharedParameter& shared : cost.sharedParameters)
+    for (const std::int64_t node : shared.nodes)
+      bytes[static_cast<std::size_t>(node)] += static_cast<double>(shared.bytes);
+  const double all = std::accumulate(bytes.begin(), bytes.end(), 0.0);
+  const double ms = profile.accumulateMs * (1 - 1 / static_cast<double>(options.microbatches));
+  for (std::size_t i = 0; all > 0 && i < bytes.size(); ++i)
+    (options.splitBackward ? cost.nodes[i].weightGradientMs : cost.nodes[i].inputGradientMs) += ms * bytes[i] / all;
+}
+
 /// Charges a value that the backward reads to the group that makes it, if the backward of that group reads it,
 /// otherwise to the first group whose backward does: if that group is in another stage, the maker's stage has the value
 /// only until it is sent. The storage of a view counts, once. Fills in `readers`.
@@ -366,6 +381,7 @@ Expected<CostGraph> pdc::costGraphOf(const Graph& graph, const std::string& mode
   const std::set<const Value*> handedOver = options.splitBackward ? handedOverIn(graph) : std::set<const Value*>();
   if (!addNodes(cost, graph, members, profile, options, handedOver, diags)) return failure;
   addParameters(cost, graph, members);
+  addAccumulation(cost, profile, options);
   Readers readers;
   addSaved(cost, graph, readers);
   // What passes through a group of weights' gradients on its way down goes through it upwards, too: so that is between

@@ -17,6 +17,7 @@ std::string pdc::toJson(const Profile& profile) {
       {"pdc", profile.version},    {"source", profile.source},        {"model_hash", profile.modelHash},
       {"device", profile.device},  {"busy_cores", profile.busyCores}, {"split_backward", profile.splitBackward},
       {"step_ms", profile.stepMs}, {"update_ms", profile.updateMs},   {"data_ms", profile.dataMs}};
+  if (profile.accumulateMs > 0) json["accumulate_ms"] = profile.accumulateMs;
   if (profile.clockMhz > 0) json["clock_mhz"] = profile.clockMhz;
   if (profile.reservedBytes > 0) json["reserved_bytes"] = profile.reservedBytes;
   if (profile.link)
@@ -74,7 +75,7 @@ Expected<Profile> pdc::profileFromJson(const std::string& text, const std::strin
   if (!document) return failure;
   const JsonNode root = document->root();
   root.allow({"pdc", "source", "model_hash", "device", "clock_mhz", "reserved_bytes", "busy_cores", "split_backward",
-              "step_ms", "update_ms", "data_ms", "link", "groups", "kernels", "kept_inputs"});
+              "step_ms", "update_ms", "data_ms", "accumulate_ms", "link", "groups", "kernels", "kept_inputs"});
   Profile profile{.version = root["pdc"].text(),
                   .source = root["source"].oneOf({"measured", "analytic"}),
                   .modelHash = root["model_hash"].text(),
@@ -85,6 +86,7 @@ Expected<Profile> pdc::profileFromJson(const std::string& text, const std::strin
                   .updateMs = root["update_ms"].nonNegative(),
                   .link = {},
                   .kernels = {}};
+  if (const std::optional<JsonNode> sum = root.find("accumulate_ms")) profile.accumulateMs = sum->nonNegative();
   if (const std::optional<JsonNode> clock = root.find("clock_mhz")) profile.clockMhz = clock->nonNegative();
   if (const std::optional<JsonNode> reserved = root.find("reserved_bytes")) profile.reservedBytes = reserved->bytes();
   if (const std::optional<JsonNode> busy = root.find("busy_cores")) profile.busyCores = busy->integer(1, 1 << 20);

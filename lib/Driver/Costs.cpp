@@ -43,7 +43,8 @@ Expected<Costs> pdc::costsOf(PassContext& context, const CompileOptions& options
                                    // A GPU's data is read ahead, unless the host looks at gradients before it goes on.
                                    .readsAhead = options.target == Target::cuda && !training.checksGradients(),
                                    .earlyUpdates = updatesEarly(request.stages, request.expectedSchedule()),
-                                   .threads = request.threads};
+                                   .threads = request.threads,
+                                   .microbatches = request.expectedSchedule().minibatchesPerUpdate};
   Expected<CostGraph> graph =
       costGraphOf(*context.module.findGraph("main"), provenance.model, *profile, costOptions, context.diags);
   if (!graph) return failure;

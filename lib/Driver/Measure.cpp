@@ -69,6 +69,7 @@ Expected<Profile> readMeasurement(const std::string& path, Profile estimate, Dia
   if (const std::optional<JsonNode> device = root.find("device")) profile.device = device->text();
   if (const std::optional<JsonNode> clock = root.find("clock_mhz")) profile.clockMhz = clock->nonNegative();
   if (const std::optional<JsonNode> reserved = root.find("reserved_bytes")) profile.reservedBytes = reserved->bytes();
+  if (const std::optional<JsonNode> sum = root.find("accumulate_ms")) profile.accumulateMs = sum->nonNegative();
   readKernelTimes(root, profile.kernels);
   profile.dataMs = root["data_ms"].nonNegative();
   const double updateMs = root["update_ms"].nonNegative();
@@ -101,6 +102,7 @@ Profile meanOf(const std::vector<Profile>& profiles) {
   };
   mean.stepMs = average([](const Profile& profile) { return profile.stepMs; });
   mean.updateMs = average([](const Profile& profile) { return profile.updateMs; });
+  mean.accumulateMs = average([](const Profile& profile) { return profile.accumulateMs; });
   mean.dataMs = average([](const Profile& profile) { return profile.dataMs; });
   for (std::size_t g = 0; g < mean.groups.size(); ++g) {
     for (double GroupTimes::*time :

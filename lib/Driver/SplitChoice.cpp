@@ -123,6 +123,7 @@ Profile pdc::scaledProfile(const Profile& whole, const Profile& estimateOfWhole,
       scaled.groups[g].earlyUpdateMs = scale(*scaled.groups[g].earlyUpdateMs, before.updateMs, now.updateMs);
   }
   scaled.updateMs = scale(whole.updateMs, estimateOfWhole.updateMs, estimateOfMember.updateMs);
+  scaled.accumulateMs = scale(whole.accumulateMs, estimateOfWhole.updateMs, estimateOfMember.updateMs);
   scaled.stepMs = scale(whole.stepMs, estimateOfWhole.stepMs, estimateOfMember.stepMs);
   return scaled;
 }

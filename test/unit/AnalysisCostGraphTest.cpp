@@ -3,6 +3,8 @@
 #include "TransformsTesting.h"
 #include "pdc/Analysis/Profile.h"
 
+#include <array>
+
 using namespace pdc;
 using namespace pdc::testing;
 
@@ -93,6 +95,44 @@ TEST(CostGraph, KnowsWhatUpdatesTakeWhereTheyFollowEachBackward) {
     EXPECT_EQ(costs->nodes[1].updateMs, early ? 3 : 8);
     EXPECT_EQ(costs->nodes[1].lateUpdateMs, early ? 5 : 0);
   }
+}
+
+/// Three of four microbatches add their gradients to a sum: weights of 24 and of 32 bytes share what that takes.
+TEST(CostGraph, ChargesAddingUpTheGradientsOfMicrobatches) {
+  Model model(R"(module @m {
+  param %w1 : f32[3, 2]
+  param %w2 : f32[2, 4]
+  graph @main(%x: f32[5, 3]) {
+    %a = linear %x, %w1 : f32[5, 2]
+    %h = linear %a, %w2 : f32[5, 4]
+    %loss = reduce_mean %h {axes = [0, 1], keep_dims = false} : f32[]
+    loss %loss
+  }
+})");
+  model.run(differentiate);
+  model.run(fuseGradientsApart);
+  Profile profile = analyticProfile(model.main(), {.f32Flops = 1e9, .memoryBandwidthBytesPerS = 1e9}, "");
+  profile.accumulateMs = 8;
+  const auto backwards = [&](const CostOptions& options) {
+    Expected<CostGraph> costs = costGraphOf(model.main(), "m", profile, options, model.diags);
+    EXPECT_TRUE(costs) << model.messages();
+    std::array<double, 2> input{}, weight{}; // of the parameters' nodes
+    for (const CostNode& node : costs->nodes)
+      if (node.parameterBytes > 0) {
+        input[node.parameterBytes == 32] = node.inputGradientMs;
+        weight[node.parameterBytes == 32] = node.weightGradientMs;
+      }
+    return std::pair(input, weight);
+  };
+  const auto [input, weight] = backwards({});
+  const auto [more, same] = backwards({.microbatches = 4});
+  EXPECT_NEAR(more[0] - input[0], 6.0 * 24 / 56, 1e-9);
+  EXPECT_NEAR(more[1] - input[1], 6.0 * 32 / 56, 1e-9);
+  EXPECT_EQ(same, weight);
+  EXPECT_EQ(backwards({.microbatches = 1}), std::pair(input, weight));
+  const auto apart = backwards({.splitBackward = true}), added = backwards({.splitBackward = true, .microbatches = 4});
+  EXPECT_EQ(added.first, apart.first);
+  EXPECT_NEAR(added.second[1] - apart.second[1], 6.0 * 32 / 56, 1e-9);
 }
 
 /// Where pooling found its maxima only the pooling's gradient reads, which is with that of the weights.

@@ -61,9 +61,10 @@ struct Profile {
   /// Whether the halves of a backward were timed apart; else both are in inputGradientMs.
   bool splitBackward = true;
   std::vector<GroupTimes> groups;
-  double stepMs = 0;   ///< a whole minibatch: forward and backward of all groups
-  double updateMs = 0; ///< of all parameters
-  double dataMs = 0;   ///< reading the samples of a minibatch: of the first group that uses them, if nobody reads ahead
+  double stepMs = 0;       ///< a whole minibatch: forward and backward of all groups
+  double updateMs = 0;     ///< of all parameters
+  double accumulateMs = 0; ///< adding all gradients to those of the microbatches before; 0: not measured
+  double dataMs = 0; ///< reading the samples of a minibatch: of the first group that uses them, if nobody reads ahead
   std::optional<LinkProfile> link; ///< where it was measured
   std::vector<KernelTime> kernels; ///< where it was measured: what decides between algorithms
   /// Where data was looked at: by frozen weights of 8 bits, the inputs that they keep in f32, ascending.
@@ -105,7 +106,8 @@ struct CostOptions {
   bool readsAhead = false; ///< data is read while the minibatch before is computed, and takes nobody's time
   /// Gradients are used up as soon as they are made, where replicas do not add them up first.
   bool earlyUpdates = false;
-  int threads = 1; ///< OpenMP threads of a kernel, on which its workspace depends
+  int threads = 1;               ///< OpenMP threads of a kernel, on which its workspace depends
+  std::int64_t microbatches = 1; ///< per update: all but the first add their gradients to a sum, in their backward
 };
 
 /// The planner's view of a differentiated and fused graph: a node per group, a tensor per value that groups hand on.

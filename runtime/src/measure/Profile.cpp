@@ -117,6 +117,15 @@ nlohmann::ordered_json groupsOf(const Stage& stage, const GroupTimer& timer) {
 
 } // namespace
 
+/// Adds what lies in `spare` to the gradients, as each microbatch of a batch does behind the first one.
+void accumulate(Stream& stream, const Stage& stage, std::byte* gradients, const std::vector<std::byte>& spare) {
+  for (const GradientRow& row : stage.gradients) {
+    auto* sum = reinterpret_cast<float*>(gradients + row.offset);
+    const float* const terms[] = {sum, reinterpret_cast<const float*>(spare.data() + row.offset)};
+    device::addUp(stream, sum, terms, stage.parameters[static_cast<std::size_t>(row.parameter)].shape.elements());
+  }
+}
+
 Status profile(Executor& executor, BatchSource& source, bool copies, const Training& training, bool recordsPhases,
                const std::vector<KernelTime>& kernels, const std::string& path) {
   if (executor.hosted().size() != 1 || executor.hosted()[0].stage->count != 1)
@@ -141,7 +150,9 @@ Status profile(Executor& executor, BatchSource& source, bool copies, const Train
   replays.enable(recordsPhases);
   Copies copied(source);
   BatchSource* data = copies ? &copied : &source;
-  std::vector<double> steps, updates, reads;
+  std::vector<double> steps, updates, reads, sums;
+  // Where gradients are kept until the update, and the host may write them.
+  std::vector<std::byte> spare(device::name().empty() ? stage.bytes.gradients : 0);
   auto repeat = [&](std::int64_t minibatch, bool observed, bool keep) -> Status {
     const double reading = now();
     if (Status status = executor.readData(hosted, minibatch, call.frame.slot, data); !status) return status;
@@ -164,6 +175,8 @@ Status profile(Executor& executor, BatchSource& source, bool copies, const Train
     }
     stream.observe(nullptr);
     if (Status status = device::wait(stream); !status) return status;
+    const double end = now();
+    if (!spare.empty()) accumulate(stream, stage, gradients, spare);
     const double middle = now();
     hosted.optimizer->addUses(stream, gradients);
     hosted.optimizer->update(stream,
@@ -174,7 +187,8 @@ Status profile(Executor& executor, BatchSource& source, bool copies, const Train
                              {.learningRate = 0, .minibatches = 1, .count = minibatch + 1});
     if (Status status = device::wait(stream); !status) return status;
     if (observed) timer.endRepetition(keep);
-    if (keep && !observed) steps.push_back(middle - begin);
+    if (keep && !observed) steps.push_back(end - begin);
+    if (keep) sums.push_back(middle - end);
     if (keep) updates.push_back(now() - middle);
     return {};
   };
@@ -196,6 +210,7 @@ Status profile(Executor& executor, BatchSource& source, bool copies, const Train
                                  {"update_ms", quantile(updates, 0.5) * 1e3},
                                  {"data_ms", quantile(reads, 0.5) * 1e3},
                                  {"groups", groupsOf(stage, timer)}};
+  if (!spare.empty()) json["accumulate_ms"] = quantile(sums, 0.5) * 1e3;
   if (!device::name().empty()) {
     json["device"] = device::name();
     json["clock_mhz"] = clockMhz;

@@ -13,10 +13,10 @@ namespace pdcrt {
 ///   {"repetitions": 50, "step_ms": 3.2, "update_ms": 0.1, "data_ms": 0.05, "groups": [{"id": 0, "name": "…",
 ///    "forward_ms": …, "forward_spread": …, "input_gradient_ms": …, "input_gradient_spread": …,
 ///    "weight_gradient_ms": …, "weight_gradient_spread": …}, …],
-///    "device": "NVIDIA …", "clock_mhz": 1980, "reserved_bytes": 612368384, "kernels": [{"kernel": "Conv2d{…}",
+///    "accumulate_ms": 0.1, "device": "NVIDIA …", "clock_mhz": 1980, "reserved_bytes": 612368384, "kernels": [{"kernel": "Conv2d{…}",
 ///    "method": "forward", "algorithm": "implicitGemm", "ms": 0.2, "workspace_bytes": 4096}, …]}
 ///
-/// Those of the last two lines on a GPU. The clock is counted right after the measurement; reserved are context, code
+/// accumulate_ms, what adding a set of gradients to another one takes, is measured on CPUs; what follows on a GPU. The clock is counted right after the measurement; reserved are context, code
 /// and libraries, and what other programs have there. `kernels` are what algorithms of kernels took while these were
 /// constructed, of which the fastest were measured.
 ///
