@@ -13,12 +13,14 @@ namespace pdcrt {
 ///   {"repetitions": 50, "step_ms": 3.2, "update_ms": 0.1, "data_ms": 0.05, "groups": [{"id": 0, "name": "…",
 ///    "forward_ms": …, "forward_spread": …, "input_gradient_ms": …, "input_gradient_spread": …,
 ///    "weight_gradient_ms": …, "weight_gradient_spread": …}, …],
-///    "accumulate_ms": 0.1, "device": "NVIDIA …", "clock_mhz": 1980, "reserved_bytes": 612368384, "kernels": [{"kernel": "Conv2d{…}",
-///    "method": "forward", "algorithm": "implicitGemm", "ms": 0.2, "workspace_bytes": 4096}, …]}
+///    "accumulate_ms": 0.1, "device": "NVIDIA …", "clock_mhz": 1980, "reserved_bytes": 612368384, "kernels":
+///    [{"kernel": "Conv2d{…}", "method": "forward", "algorithm": "implicitGemm", "ms": 0.2, "workspace_bytes": 4096},
+///    …]}
 ///
-/// accumulate_ms, what adding a set of gradients to another one takes, is measured on CPUs; what follows on a GPU. The clock is counted right after the measurement; reserved are context, code
-/// and libraries, and what other programs have there. `kernels` are what algorithms of kernels took while these were
-/// constructed, of which the fastest were measured.
+/// accumulate_ms, what adding a set of gradients to another one takes, is measured on CPUs; what follows on a GPU. The
+/// clock is counted right after the measurement; reserved are context, code and libraries, and what other programs have
+/// there. `kernels` are what algorithms of kernels took while these were constructed, of which the fastest were
+/// measured.
 ///
 /// Times are medians over repetitions after a warm-up; a spread is the distance of the quartiles over the median.
 /// step_ms is the time of the three phases of a minibatch without the update, measured without looking at groups.
