@@ -1,7 +1,6 @@
 // Profiles: JSON, validity, the estimate.
 #include "pdc/Analysis/Profile.h"
 
-#include "pdc/Analysis/Estimate.h"
 #include "pdc/IR/Text.h"
 #include "pdc/Support/JsonReader.h"
 #include "pdcrt/Hash.h"

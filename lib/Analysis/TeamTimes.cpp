@@ -1,6 +1,5 @@
 #include "pdc/Analysis/TeamTimes.h"
 
-#include "pdc/Analysis/Estimate.h"
 #include "pdc/IR/Loops.h"
 #include "pdcrt/Team.h"
 

@@ -117,7 +117,7 @@ private:
   Provenance provenance_;
   KeptInputs keptInputs_; ///< of weights of 8 bits
 
-  // Of --split=auto, and of a list of splits.
+  // What --split=auto and a list of splits need.
   std::vector<std::unique_ptr<Graph>> toDivide_; ///< the graphs that splits divide, without chosen algorithms
   bool skipsRows_ = true;                        ///< if there are such graphs: the module's leave out rows of padding
   Profile estimate_;                             ///< of these graphs

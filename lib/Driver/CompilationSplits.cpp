@@ -4,7 +4,6 @@
 #include "Checks.h"
 #include "Measure.h"
 #include "Teams.h"
-#include "pdc/Analysis/Estimate.h"
 
 #include <algorithm>
 

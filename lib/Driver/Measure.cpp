@@ -3,7 +3,6 @@
 #include "Measure.h"
 
 #include "Teams.h"
-#include "pdc/Analysis/Estimate.h"
 #include "pdc/Driver/Launch.h"
 #include "pdc/Planner/Planner.h"
 #include "pdc/Support/JsonReader.h"

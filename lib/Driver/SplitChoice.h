@@ -52,7 +52,7 @@ struct SplitOffers {
   PlanSplit plan;
 };
 
-/// What a split must save where nobody has asked for splits: twice the usual error of a measurement.
+/// What a split must save where no flag asks for splits (docs/decisions/0018-splits.md).
 inline constexpr double leastGainByDefault = 0.02;
 
 /// Plans with every split, in their order. The first is none.

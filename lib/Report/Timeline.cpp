@@ -40,7 +40,7 @@ const char* kindOf(const pdcrt::Action& action) {
   }
 }
 
-/// Of what a phase takes.
+/// Parts of what a phase takes.
 struct TeamShares {
   double exposed = 0; ///< in which members wait for each other
   double hidden = 0;  ///< that collectives take beside what is computed

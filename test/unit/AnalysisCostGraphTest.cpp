@@ -10,6 +10,17 @@ using namespace pdc::testing;
 
 namespace {
 
+constexpr const char* twoLayers = R"(module @m {
+  param %w1 : f32[3, 2]
+  param %w2 : f32[2, 4]
+  graph @main(%x: f32[5, 3]) {
+    %a = linear %x, %w1 : f32[5, 2]
+    %h = linear %a, %w2 : f32[5, 4]
+    %loss = reduce_mean %h {axes = [0, 1], keep_dims = false} : f32[]
+    loss %loss
+  }
+})";
+
 /// Of a fused model.
 CostGraph costsOf(Model& model) {
   const Profile profile = analyticProfile(model.main(), {.f32Flops = 1e9, .memoryBandwidthBytesPerS = 1e9}, "");
@@ -71,16 +82,7 @@ TEST(CostGraph, PutsGradientsOfWeightsBetweenALayerAndItsReaders) {
 
 /// What an update takes in the middle of a backward counts where it is there, and the rest where replicas wait.
 TEST(CostGraph, KnowsWhatUpdatesTakeWhereTheyFollowEachBackward) {
-  Model model(R"(module @m {
-  param %w1 : f32[3, 2]
-  param %w2 : f32[2, 4]
-  graph @main(%x: f32[5, 3]) {
-    %a = linear %x, %w1 : f32[5, 2]
-    %b = linear %a, %w2 : f32[5, 4]
-    %loss = reduce_mean %b {axes = [0, 1], keep_dims = false} : f32[]
-    loss %loss
-  }
-})");
+  Model model(twoLayers);
   model.run(differentiate);
   model.run(fuse);
   Profile profile = analyticProfile(model.main(), {.f32Flops = 1e9, .memoryBandwidthBytesPerS = 1e9}, "");
@@ -99,16 +101,7 @@ TEST(CostGraph, KnowsWhatUpdatesTakeWhereTheyFollowEachBackward) {
 
 /// Three of four microbatches add their gradients to a sum: weights of 24 and of 32 bytes share what that takes.
 TEST(CostGraph, ChargesAddingUpTheGradientsOfMicrobatches) {
-  Model model(R"(module @m {
-  param %w1 : f32[3, 2]
-  param %w2 : f32[2, 4]
-  graph @main(%x: f32[5, 3]) {
-    %a = linear %x, %w1 : f32[5, 2]
-    %h = linear %a, %w2 : f32[5, 4]
-    %loss = reduce_mean %h {axes = [0, 1], keep_dims = false} : f32[]
-    loss %loss
-  }
-})");
+  Model model(twoLayers);
   model.run(differentiate);
   model.run(fuseGradientsApart);
   Profile profile = analyticProfile(model.main(), {.f32Flops = 1e9, .memoryBandwidthBytesPerS = 1e9}, "");

@@ -87,7 +87,7 @@ TEST(PlannerPdcLabels, NoPlanIsFasterThanTheLabelsSay) {
   EXPECT_EQ(counts.solved, counts.bounded);
 }
 
-// Of schedules with batches the oracle executes every plan.
+// The oracle executes every plan of a schedule with batches.
 TEST(PlannerPdcLabels, NoBatchIsFasterThanTheLabelsSay) {
   RandomInstances random(29);
   RandomSplits splits(29);

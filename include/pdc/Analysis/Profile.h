@@ -98,6 +98,8 @@ double estimatedMs(const Operation& operation, const DeviceKind& device);
 /// longer of its floating-point operations at the device's peak and its bytes at the bandwidth of the memory. The
 /// update of a parameter reads the weight and its gradient and writes the weight.
 Profile analyticProfile(const Graph& graph, const DeviceKind& device, const std::string& version);
+/// The same without the model hash, which takes longer than all else.
+Profile estimatedTimes(const Graph& graph, const DeviceKind& device, const std::string& version);
 
 /// What of a run the costs depend on.
 struct CostOptions {

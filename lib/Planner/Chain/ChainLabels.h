@@ -51,7 +51,7 @@ public:
   /// would gather, and count transfers as slow as they may be. Their labels are left out instead of joined.
   enum class Of : std::uint8_t { allPlans, likelyPlans };
 
-  /// From now on all stages have this split; -1, the start: each may have any.
+  /// All stages labelled after this have this split; -1, the start: each may have any.
   void restrictTo(int split) { only_ = split; }
 
   /// Labels all places for time `timeMs`. Returns whether place 0 has one with the devices that there are.
@@ -101,7 +101,7 @@ private:
   void insert(Front& front, const Label& label);
   void thin(Front& front);
   double borderMs(int j) const { return (of_ == Of::allPlans ? least_ : likely_)[static_cast<std::size_t>(j)]; }
-  /// Of the labels that a stage of this split may meet at a place: all that are not bound to their split there.
+  /// Labels that a stage of this split may meet at a place: all that are not bound to their split there.
   Front& frontOf(int place, int split) {
     return fronts_[static_cast<std::size_t>(place)][isBound(place, split) ? 1 + static_cast<std::size_t>(split) : 0];
   }
@@ -120,8 +120,8 @@ private:
   double microbatches_ = 1;
   int n_ = 0, devices_ = 0, only_ = -1;
   std::vector<double> least_, likely_; ///< both transfers over each border, in ms
-  /// Of each place and split: whether it may meet no other there, and whether it had better not, because what crosses
-  /// has to be gathered.
+  /// Whether a split may meet no other at a place, and whether it had better not, because what crosses has to be
+  /// gathered; by place and split.
   std::vector<bool> unclean_, parted_;
   double timeMs_ = 0;
   Of of_ = Of::allPlans;
