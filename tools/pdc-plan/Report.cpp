@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdio>
 #include <ostream>
 
@@ -20,7 +21,7 @@ static ordered_json stageJson(const PlanStage& stage) {
                        {"memory_bytes", stage.memoryBytes},
                        {"warmup", stage.warmup}};
   if (stage.tensorParallel != 1) json["tensor_parallel"] = stage.tensorParallel;
-  if (!stage.split.isNone()) json["split"] = toText(stage.split);
+  if (stage.split != TeamSplit{}) json["split"] = toText(stage.split);
   if (stage.recompute) json["recompute"] = true;
   if (stage.isSharded()) json["shard"] = nameOf(stage.sharding);
   if (stage.shardDegree != 0) json["shard_degree"] = stage.shardDegree;
@@ -37,6 +38,7 @@ std::string pdc::reportJson(const Plan& plan, const PlanReport& report) {
       {"gap", plan.gap()},           {"optimal", plan.optimal},        {"planner_s", report.plannerS},
       {"data_parallel_ms", nullptr}, {"stages", ordered_json::array()}};
   if (report.dataParallelMs) json["data_parallel_ms"] = *report.dataParallelMs;
+  if (report.piperTps) json["piper_tps"] = std::isfinite(*report.piperTps) ? ordered_json(*report.piperTps) : nullptr;
   for (const PlanStage& stage : plan.stages) json["stages"].push_back(stageJson(stage));
   if (!report.explanation.empty()) json["explanation"] = report.explanation;
   return pretty(json);
@@ -90,7 +92,7 @@ static void printStages(std::ostream& out, const Plan& plan, const std::string& 
     const PlanStage& stage = plan.stages[s];
     std::string nodes = nodesText(stage);
     if (!stage.device.empty()) nodes += "  on " + stage.device;
-    if (!stage.split.isNone()) nodes += "  (" + toText(stage.split) + ")";
+    if (stage.split != TeamSplit{}) nodes += "  (" + toText(stage.split) + ")";
     if (stage.recompute) nodes += "  (recomputed)";
     if (stage.isSharded()) nodes += "  (sharded)";
     printLine(out, {std::to_string(s), replicasText(stage), number(stage.computeMs()), number(stage.allReduceMs),
@@ -110,5 +112,9 @@ void pdc::printReport(std::ostream& out, const Plan& plan, const PlanReport& rep
       << '\n'
       << "lower bound    " << number(plan.lowerBoundMs) << unit << ", gap " << number(100 * plan.gap()) << " %\n";
   if (report.dataParallelMs) out << "data parallel  " << number(*report.dataParallelMs) << unit << '\n';
+  if (report.piperTps && std::isfinite(*report.piperTps))
+    out << "by Piper's TPS " << number(*report.piperTps) << " per sample, with its choices for these stages\n";
+  else if (report.piperTps)
+    out << "by Piper's TPS none: the stages do not fit into memory there\n";
   out << report.explanation;
 }

@@ -16,6 +16,7 @@ struct PlanReport {
   std::int64_t devices = 0;
   double plannerS = 0;                  ///< wall time of planning alone
   std::optional<double> dataParallelMs; ///< one stage on all devices, where the cost model knows that
+  std::optional<double> piperTps;       ///< of the same stages by Piper's definition; infinite: they do not fit there
   std::string explanation;              ///< of --explain
 };
 

@@ -238,15 +238,18 @@ int StageLoads::fewestReplicas(const Stage& stage, double limitMs, int most, boo
   if (flush_) {
     // With fewer, the busiest computes longer than a batch may take.
     const double batchMs = limitMs * microbatches_ * (1 + 1e-9), ownMs = computeMs(stage, recompute, best_.speed);
-    double least = 1;
+    double least = drains_ ? 1 : std::max(1.0, std::ceil(ownMs / limitMs * (1 - 1e-9)));
     if (drains_ && ownMs > 0) {
       const double each = std::floor(batchMs / ownMs);
       if (each < 1) return 0;
       least = std::max(least, std::ceil(microbatches_ / each * (1 - 1e-12)));
     }
     if (least > most) return 0;
-    for (int r = roundUp(static_cast<int>(least)); r <= most; r += unit_)
-      if (bound(stage, r, recompute, best_) <= limitMs) return r;
+    for (int r = roundUp(static_cast<int>(least)); r <= most; r += unit_) {
+      const double ms = bound(stage, r, recompute, best_);
+      if (ms <= limitMs) return r;
+      if (ms == infinity && !options_.shards(2)) return 0; // more would fit no better
+    }
     return 0;
   }
   double least =

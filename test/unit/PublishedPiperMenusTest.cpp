@@ -1,0 +1,281 @@
+// LINK: pdcPublished
+// Piper's menus as splits: the cost model `pdc` against Piper's definition, term by term, and each planner's best plan
+// against the other's.
+#include "PublishedPiperProblems.h"
+#include "Rounds.h"
+#include "pdc/Cost/PlanVerifier.h"
+#include "pdc/Published/PiperMenus.h"
+
+#include "Piper/BruteForce.h"
+#include "Piper/Definition.h"
+#include "Search/Solver.h"
+#include "pdc/Published/Foreign.h"
+#include "pdc/Support/Diagnostics.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+
+using namespace pdc;
+
+namespace {
+
+/// What memory is multiplied by, so that buffers for what travels, which Piper does not count, weigh nothing; and what
+/// travels, so that its units are whole.
+constexpr double memoryScale = 1 << 30, trafficScale = 1 << 8;
+
+/// A problem whose batch is long enough that no plan is simulated.
+PiperProblem scaled(PiperProblem problem, bool keepsChoices) {
+  problem.degreesDivideMicrobatches = false;
+  const double longer = 300.0 / static_cast<double>(problem.microbatches);
+  problem.microbatches = 300;
+  problem.bandwidth *= trafficScale;
+  // Half a unit of memory more than all sums that fit.
+  problem.memoryBytes = (problem.memoryBytes + 0.5) * memoryScale;
+  for (PiperEdge& edge : problem.edges) edge.bytes *= trafficScale;
+  for (PiperNode& node : problem.nodes)
+    for (auto& [degree, choices] : node.choices) {
+      if (!keepsChoices) choices.resize(1);
+      for (PiperChoice& choice : choices) {
+        choice.memoryA *= memoryScale;
+        choice.memoryB *= memoryScale;
+        choice.parameterBytes = std::round(choice.parameterBytes * longer) * trafficScale;
+        for (auto* sync : {&choice.syncForward, &choice.syncBackward})
+          for (auto& [id, bytes] : *sync) bytes *= trafficScale;
+      }
+    }
+  return problem;
+}
+
+void offerEverywhere(PiperProblem& problem) {
+  for (PiperNode& node : problem.nodes)
+    for (const PiperNode& other : problem.nodes)
+      for (const auto& [degree, choices] : other.choices)
+        if (!node.choices.contains(degree)) node.choices[degree] = node.choices.at(1);
+}
+
+void forgetSync(PiperProblem& problem) {
+  for (PiperNode& node : problem.nodes)
+    for (auto& [degree, choices] : node.choices)
+      for (PiperChoice& choice : choices) {
+        choice.syncForward.clear();
+        choice.syncBackward.clear();
+      }
+}
+
+PlannerOptions optionsOf(const PiperProblem& problem) {
+  PlannerOptions options;
+  options.schedule = "2bw";
+  options.microbatches = problem.microbatches;
+  options.warmupPolicy = WarmupPolicy::paper;
+  return options;
+}
+
+PiperMenus menusFor(const PiperProblem& problem, int between) {
+  Diagnostics diags(nullptr);
+  Expected<PiperMenus> menus = menusOf(problem, between, diags);
+  EXPECT_TRUE(menus) << (diags.all().empty() ? "" : toString(diags.all()[0]));
+  return menus ? *std::move(menus) : PiperMenus{};
+}
+
+/// Stages of consecutive nodes.
+Partition randomPartition(const PiperProblem& problem, const PiperMenus& menus, RandomProblems& random) {
+  Partition partition;
+  std::int64_t left = problem.devices;
+  for (std::int64_t v = 0; v < std::ssize(menus.nodes); ++v) {
+    PartitionStage stage;
+    stage.split = static_cast<int>(random.between(0, menus.graph.splits() - 1));
+    stage.team = menus.graph.in(stage.split).split.members;
+    if (v == 0) stage.split = 0, stage.team = menus.graph.split.members;
+    if (v == 0 || (random.between(0, 1) && left >= stage.team)) {
+      stage.replicas = static_cast<int>(random.between(1, std::min<std::int64_t>(left / stage.team, 3)));
+      left -= stage.replicas * stage.team;
+      partition.stages.push_back(stage);
+    }
+    partition.stages.back().nodes.push_back(v);
+  }
+  return partition;
+}
+
+/// The time of Piper's definition with other bytes of edges: what `pdc` sends over a border. From the problem alone.
+double timeWithBorders(const PiperProblem& problem, const PiperMenus& menus, const Partition& partition,
+                       const Plan& plan) {
+  const std::vector<PiperStageCost> costs = piperStageCosts(problem, plan);
+  std::vector<double> bytes(costs.size(), 0);
+  std::map<std::int64_t, std::pair<std::size_t, const PiperChoice*>> at; // by node: its stage and choice
+  for (std::size_t s = 0; s < plan.stages.size(); ++s)
+    for (std::size_t i = 0; i < plan.stages[s].nodes.size(); ++i) {
+      const PiperNode& node = problem.nodes[static_cast<std::size_t>(plan.stages[s].nodes[i])];
+      for (const PiperChoice& choice : node.choices.at(plan.stages[s].tensorParallel))
+        if (choice.id == plan.stages[s].choices[i]) at[plan.stages[s].nodes[i]] = {s, &choice};
+    }
+  (void)menus;
+  for (const PiperEdge& edge : problem.edges) {
+    const auto& [from, tail] = at.at(edge.from);
+    const auto& [to, head] = at.at(edge.to);
+    if (from == to) continue;
+    const int t = plan.stages[from].tensorParallel, u = plan.stages[to].tensorParallel;
+    if (partition.stages[from].split == partition.stages[to].split) {
+      auto sync = [&](const std::map<std::int64_t, double>& table, std::int64_t node) {
+        const auto entry = table.find(problem.nodes[static_cast<std::size_t>(node)].id);
+        return entry == table.end() ? 0 : entry->second;
+      };
+      const double carried = edge.bytes + (sync(tail->syncBackward, edge.to) + sync(head->syncForward, edge.from)) / 2;
+      bytes[from] += 2 * carried;
+      bytes[to] += 2 * carried;
+    } else { // member 0 of the one serves members 0, t, 2t, … of the other
+      bytes[from] += edge.bytes * (1 + std::ceil(1.0 * u / t));
+      bytes[to] += edge.bytes * (1 + std::ceil(1.0 * t / u));
+    }
+  }
+  double most = 0;
+  for (std::size_t s = 0; s < costs.size(); ++s) {
+    const double d = plan.stages[s].replicas;
+    most = std::max(most, (bytes[s] / d + costs[s].resyncBytes) / problem.bandwidth + costs[s].compute / d);
+  }
+  return most;
+}
+
+double peakOf(const PiperProblem& problem, const Plan& plan) {
+  double peak = 0;
+  for (const PiperStageCost& cost : piperStageCosts(problem, plan)) peak = std::max(peak, cost.memoryBytes);
+  return peak;
+}
+
+Plan planOf(const PiperProblem& problem, const PiperMenus& menus, const Partition& partition,
+            const PlannerOptions& options) {
+  return piperPlanOf(problem, menus, describePartition(menus.graph, menus.cluster, options, partition), false);
+}
+
+/// A plan of the problem in terms of the menus, which have one way for each degree.
+Partition partitionOf(const PiperMenus& menus, const Plan& plan) {
+  Partition partition;
+  for (const PlanStage& from : plan.stages) {
+    PartitionStage stage;
+    stage.replicas = from.replicas;
+    stage.team = from.tensorParallel;
+    while (menus.graph.in(stage.split).split.members != stage.team) ++stage.split;
+    for (std::size_t v = 0; v < menus.nodes.size(); ++v)
+      if (std::find(from.nodes.begin(), from.nodes.end(), menus.nodes[v]) != from.nodes.end())
+        stage.nodes.push_back(static_cast<std::int64_t>(v));
+    partition.stages.push_back(std::move(stage));
+  }
+  return partition;
+}
+
+bool hasOneDegree(const Plan& plan) {
+  return std::all_of(plan.stages.begin(), plan.stages.end(),
+                     [&](const PlanStage& stage) { return stage.tensorParallel == plan.stages[0].tensorParallel; });
+}
+
+} // namespace
+
+TEST(PlannerPiperMenus, CostModelEqualsPipersDefinitionTermByTerm) {
+  RandomProblems random(3);
+  int equal = 0, mixed = 0;
+  for (int round = 0; round < rounds(3000); ++round) {
+    SCOPED_TRACE("round " + std::to_string(round));
+    PiperProblem problem = scaled(random.problem(7), true);
+    offerEverywhere(problem);
+    problem.memoryBytes = 1e15;
+    const PiperMenus menus = menusFor(problem, 1);
+    const PlannerOptions options = optionsOf(problem);
+    const Partition partition = randomPartition(problem, menus, random);
+    const PlanCost cost = CostModel(menus.graph, menus.cluster, options).costOf(partition);
+    ASSERT_TRUE(cost.feasible);
+    const Plan plan = planOf(problem, menus, partition, options);
+    ASSERT_NEAR(cost.timeMs, 1e3 * timeWithBorders(problem, menus, partition, plan), 1e-9 * cost.timeMs);
+    std::vector<PiperStageCost> costs = piperStageCosts(problem, plan);
+    for (std::size_t s = 0; s < costs.size(); ++s) EXPECT_EQ(cost.warmup[s] + 1, costs[s].inFlight);
+    // Buffers of what travels, by less than a byte of the problem as it was; bytes rounded up, and parameters within b.
+    const double peak = peakOf(problem, plan);
+    EXPECT_GE(static_cast<double>(cost.peakMemoryBytes), peak);
+    if (peak > memoryScale) EXPECT_LE(static_cast<double>(cost.peakMemoryBytes), peak + memoryScale);
+    const bool isEqual = std::abs(1e3 * plan.timeMs - cost.timeMs) <= 1e-9 * cost.timeMs;
+    equal += isEqual && plan.stages.size() > 1;
+    mixed += !hasOneDegree(plan);
+    if (HasFailure()) return;
+  }
+  EXPECT_GT(equal, rounds(3000) / 20);
+  EXPECT_GT(mixed, rounds(3000) / 10);
+}
+
+// Where no border divides unlike teams both models say the same, so both planners do. Else a border costs `pdc` no
+// less.
+TEST(PlannerPiperMenus, NeitherPlannersBestPlanBeatsTheOthers) {
+  RandomProblems random(11);
+  int none = 0, equal = 0, divided = 0, several = 0, open = 0;
+  const int count = rounds(400);
+  for (int round = 0; round < count; ++round) {
+    SCOPED_TRACE("round " + std::to_string(round));
+    PiperProblem problem = scaled(random.problem(5), false);
+    offerEverywhere(problem);
+    forgetSync(problem);
+    const PiperMenus menus = menusFor(problem, 0);
+    const PlannerOptions options = optionsOf(problem);
+    Diagnostics diags(nullptr);
+    const Expected<Plan> theirs = planPiper(problem, {}, diags);
+    const std::optional<PiperOptimum> tried = bruteForcePiper(problem);
+    const std::optional<Solution> ours = solve(menus.graph, menus.cluster, options);
+    ASSERT_EQ(static_cast<bool>(theirs), tried.has_value());
+    ASSERT_EQ(static_cast<bool>(theirs), ours.has_value());
+    if (!ours) {
+      ++none;
+      continue;
+    }
+    const double bestMs = 1e3 * tried->tps, slack = 1e-9 * bestMs;
+    // Ours as theirs.
+    const Plan plan = planOf(problem, menus, ours->partition, options);
+    ASSERT_TRUE(std::isfinite(plan.timeMs)) << piperPlanErrors(problem, plan);
+    EXPECT_GE(1e3 * plan.timeMs, bestMs - slack);
+    EXPECT_LE(1e3 * plan.timeMs, ours->cost.timeMs + slack);
+    // Theirs as ours.
+    const PlanCost as = CostModel(menus.graph, menus.cluster, options).costOf(partitionOf(menus, *theirs));
+    ASSERT_TRUE(as.feasible);
+    EXPECT_GE(as.timeMs, ours->cost.timeMs - slack);
+    EXPECT_LE(ours->lowerBoundMs, as.timeMs + slack);
+    if (hasOneDegree(*theirs)) {
+      EXPECT_NEAR(as.timeMs, bestMs, slack);
+      EXPECT_NEAR(ours->cost.timeMs, bestMs, slack);
+    }
+    open += ours->lowerBoundMs < ours->cost.timeMs - slack;
+    equal += std::abs(ours->cost.timeMs - bestMs) <= slack;
+    divided += plan.stages[0].tensorParallel > 1;
+    several += plan.stages.size() > 1;
+    if (HasFailure()) return;
+  }
+  EXPECT_GT(none, count / 50);
+  EXPECT_GT(equal, count / 2);
+  EXPECT_GT(divided, count / 20);
+  EXPECT_GT(several, count / 4);
+  EXPECT_EQ(open, 0);
+}
+
+TEST(PlannerPiperMenus, PlansOfAllMenusAreNoBetterThanTheBestChoices) {
+  RandomProblems random(19);
+  int best = 0, count = 0;
+  for (int round = 0; round < rounds(300); ++round) {
+    SCOPED_TRACE("round " + std::to_string(round));
+    PiperProblem problem = scaled(random.problem(5), true);
+    offerEverywhere(problem);
+    const PiperMenus menus = menusFor(problem, 3);
+    const PlannerOptions options = optionsOf(problem);
+    const std::optional<PiperOptimum> tried = bruteForcePiper(problem);
+    const std::optional<Solution> ours = solve(menus.graph, menus.cluster, options);
+    if (!ours) continue;
+    ASSERT_TRUE(tried);
+    const Plan described = describePartition(menus.graph, menus.cluster, options, ours->partition);
+    const Plan kept = piperPlanOf(problem, menus, described, false),
+               chosen = piperPlanOf(problem, menus, described, true);
+    ASSERT_EQ(piperPlanErrors(problem, kept), "");
+    ASSERT_EQ(piperPlanErrors(problem, chosen), "");
+    EXPECT_LE(chosen.timeMs, kept.timeMs * (1 + 1e-12));
+    EXPECT_GE(chosen.timeMs, tried->tps * (1 - 1e-12));
+    best += chosen.timeMs <= tried->tps * (1 + 1e-9);
+    ++count;
+    if (HasFailure()) return;
+  }
+  EXPECT_GT(count, rounds(300) / 2);
+  EXPECT_GT(best, count / 2);
+}
