@@ -110,23 +110,37 @@ double timeWithBorders(const PiperProblem& problem, const PiperMenus& menus, con
       for (const PiperChoice& choice : node.choices.at(plan.stages[s].tensorParallel))
         if (choice.id == plan.stages[s].choices[i]) at[plan.stages[s].nodes[i]] = {s, &choice};
     }
-  (void)menus;
+  const auto carried = [&](const PiperEdge& edge, const PiperChoice& tail, const PiperChoice& head) {
+    const auto sync = [&](const std::map<std::int64_t, double>& table, std::int64_t node) {
+      const auto entry = table.find(problem.nodes[static_cast<std::size_t>(node)].id);
+      return entry == table.end() ? 0 : entry->second;
+    };
+    return edge.bytes + (sync(tail.syncBackward, edge.to) + sync(head.syncForward, edge.from)) / 2;
+  };
+  /// Between different splits: what the first of them that has bytes of it carries.
+  const auto whole = [&](const PiperEdge& edge) {
+    const auto choiceIn = [&](int split, std::int64_t node) -> const PiperChoice& {
+      const auto v =
+          static_cast<std::size_t>(std::find(menus.nodes.begin(), menus.nodes.end(), node) - menus.nodes.begin());
+      return problem.nodes[static_cast<std::size_t>(node)].choices.at(
+          menus.graph.in(split).split.members)[menus.taken[static_cast<std::size_t>(split)][v]];
+    };
+    double size = 0;
+    for (int split = 0; split < menus.graph.splits() && size == 0; ++split)
+      size = carried(edge, choiceIn(split, edge.from), choiceIn(split, edge.to));
+    return size;
+  };
   for (const PiperEdge& edge : problem.edges) {
     const auto& [from, tail] = at.at(edge.from);
     const auto& [to, head] = at.at(edge.to);
     if (from == to) continue;
     const int t = plan.stages[from].tensorParallel, u = plan.stages[to].tensorParallel;
     if (partition.stages[from].split == partition.stages[to].split) {
-      auto sync = [&](const std::map<std::int64_t, double>& table, std::int64_t node) {
-        const auto entry = table.find(problem.nodes[static_cast<std::size_t>(node)].id);
-        return entry == table.end() ? 0 : entry->second;
-      };
-      const double carried = edge.bytes + (sync(tail->syncBackward, edge.to) + sync(head->syncForward, edge.from)) / 2;
-      bytes[from] += 2 * carried;
-      bytes[to] += 2 * carried;
+      bytes[from] += 2 * carried(edge, *tail, *head);
+      bytes[to] += 2 * carried(edge, *tail, *head);
     } else { // member 0 of the one serves members 0, t, 2t, … of the other
-      bytes[from] += edge.bytes * (1 + std::ceil(1.0 * u / t));
-      bytes[to] += edge.bytes * (1 + std::ceil(1.0 * t / u));
+      bytes[from] += whole(edge) * (1 + std::ceil(1.0 * u / t));
+      bytes[to] += whole(edge) * (1 + std::ceil(1.0 * t / u));
     }
   }
   double most = 0;
@@ -146,22 +160,6 @@ double peakOf(const PiperProblem& problem, const Plan& plan) {
 Plan planOf(const PiperProblem& problem, const PiperMenus& menus, const Partition& partition,
             const PlannerOptions& options) {
   return piperPlanOf(problem, menus, describePartition(menus.graph, menus.cluster, options, partition), false);
-}
-
-/// A plan of the problem in terms of the menus, which have one way for each degree.
-Partition partitionOf(const PiperMenus& menus, const Plan& plan) {
-  Partition partition;
-  for (const PlanStage& from : plan.stages) {
-    PartitionStage stage;
-    stage.replicas = from.replicas;
-    stage.team = from.tensorParallel;
-    while (menus.graph.in(stage.split).split.members != stage.team) ++stage.split;
-    for (std::size_t v = 0; v < menus.nodes.size(); ++v)
-      if (std::find(from.nodes.begin(), from.nodes.end(), menus.nodes[v]) != from.nodes.end())
-        stage.nodes.push_back(static_cast<std::int64_t>(v));
-    partition.stages.push_back(std::move(stage));
-  }
-  return partition;
 }
 
 bool hasOneDegree(const Plan& plan) {
@@ -191,7 +189,7 @@ TEST(PlannerPiperMenus, CostModelEqualsPipersDefinitionTermByTerm) {
     // Buffers of what travels, by less than a byte of the problem as it was; bytes rounded up, and parameters within b.
     const double peak = peakOf(problem, plan);
     EXPECT_GE(static_cast<double>(cost.peakMemoryBytes), peak);
-    if (peak > memoryScale) EXPECT_LE(static_cast<double>(cost.peakMemoryBytes), peak + memoryScale);
+    EXPECT_LE(static_cast<double>(cost.peakMemoryBytes), std::max(peak, memoryScale) + memoryScale);
     const bool isEqual = std::abs(1e3 * plan.timeMs - cost.timeMs) <= 1e-9 * cost.timeMs;
     equal += isEqual && plan.stages.size() > 1;
     mixed += !hasOneDegree(plan);

@@ -38,7 +38,12 @@ std::string pdc::reportJson(const Plan& plan, const PlanReport& report) {
       {"gap", plan.gap()},           {"optimal", plan.optimal},        {"planner_s", report.plannerS},
       {"data_parallel_ms", nullptr}, {"stages", ordered_json::array()}};
   if (report.dataParallelMs) json["data_parallel_ms"] = *report.dataParallelMs;
-  if (report.piperTps) json["piper_tps"] = std::isfinite(*report.piperTps) ? ordered_json(*report.piperTps) : nullptr;
+  if (report.piper) {
+    const auto finite = [](double value) { return std::isfinite(value) ? ordered_json(value) : ordered_json(nullptr); };
+    json["piper"] = {{"tps", finite(report.piper->tps)},
+                     {"bottleneck_ms", report.piper->bottleneckMs},
+                     {"piper_plan_bottleneck_ms", finite(report.piper->piperBottleneckMs)}};
+  }
   for (const PlanStage& stage : plan.stages) json["stages"].push_back(stageJson(stage));
   if (!report.explanation.empty()) json["explanation"] = report.explanation;
   return pretty(json);
@@ -100,6 +105,17 @@ static void printStages(std::ostream& out, const Plan& plan, const std::string& 
   }
 }
 
+static void printComparison(std::ostream& out, const PiperComparison& piper) {
+  out << "Piper's TPS    ";
+  if (std::isfinite(piper.tps))
+    out << number(piper.tps) << " per sample, by its definition\n";
+  else
+    out << "none: by its definition the stages do not fit\n";
+  out << "busiest stage  " << number(piper.bottleneckMs) << " ms";
+  if (std::isfinite(piper.piperBottleneckMs)) out << ", of Piper's plan " << number(piper.piperBottleneckMs) << " ms";
+  out << '\n';
+}
+
 void pdc::printReport(std::ostream& out, const Plan& plan, const PlanReport& report) {
   const bool ownUnit = plan.costModel == "dnn-partitioning" || plan.costModel == "piper";
   const std::string unit = ownUnit ? "" : " ms";
@@ -112,9 +128,6 @@ void pdc::printReport(std::ostream& out, const Plan& plan, const PlanReport& rep
       << '\n'
       << "lower bound    " << number(plan.lowerBoundMs) << unit << ", gap " << number(100 * plan.gap()) << " %\n";
   if (report.dataParallelMs) out << "data parallel  " << number(*report.dataParallelMs) << unit << '\n';
-  if (report.piperTps && std::isfinite(*report.piperTps))
-    out << "by Piper's TPS " << number(*report.piperTps) << " per sample, with its choices for these stages\n";
-  else if (report.piperTps)
-    out << "by Piper's TPS none: the stages do not fit into memory there\n";
+  if (report.piper) printComparison(out, *report.piper);
   out << report.explanation;
 }

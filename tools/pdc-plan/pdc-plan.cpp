@@ -16,6 +16,7 @@
 #include <chrono>
 #include <cmath>
 #include <iostream>
+#include <limits>
 
 using namespace pdc;
 
@@ -209,8 +210,22 @@ private:
     Expected<PiperMenus> menus = menusOf(problem, between, diags_);
     if (!menus) return failure;
     Expected<Plan> plan = planOf(menus->graph, menus->cluster);
-    if (plan) report_.piperTps = piperPlanOf(problem, *menus, *plan, true).timeMs;
+    if (plan) compare(problem, *menus, *plan);
     return plan;
+  }
+
+  void compare(const PiperProblem& problem, const PiperMenus& menus, const Plan& plan) {
+    const PlannerOptions& options = flags_.planner;
+    PiperComparison& comparison = report_.piper.emplace();
+    comparison.tps = piperPlanOf(problem, menus, plan, true).timeMs;
+    comparison.bottleneckMs = costWithWarmup(plan, options).timeMs;
+    comparison.piperBottleneckMs = std::numeric_limits<double>::infinity();
+    Diagnostics ignored(nullptr);
+    const Expected<Plan> theirs = planPiper(problem, {}, ignored);
+    if (!theirs) return;
+    const PiperMenus own = menusOfPlan(problem, *theirs);
+    comparison.piperBottleneckMs =
+        costOf(describePartition(own.graph, own.cluster, options, partitionOf(own, *theirs), false), options).timeMs;
   }
 
   void describe(std::size_t nodes, std::int64_t devices) {

@@ -15,13 +15,15 @@
 //
 // A stage takes Σ a·y + b, as Piper's. `pdc` counts two versions of the parameters, which are of b, and buffers for
 // what travels, which Piper does not count. They would weigh as much as what is saved, so what travels is stated in
-// units: the largest power of two that divides the bytes of every edge, at most 1 MiB.
+// units: the largest power of two that divides the bytes of every edge, at most 1 MiB, and
+// no more than leaves parameters four digits.
 //
 // Of the choices of a node for a degree two are kept: the fastest, and the one that takes the least memory per sample
 // in flight. The first way of a degree runs all nodes by their fastest choice, the last one by their smallest, and
 // those between spread the smallest evenly over the nodes in their order.
 #pragma once
 
+#include "pdc/Cost/CostModel.h"
 #include "pdc/Plan/CostGraph.h"
 #include "pdc/Plan/Plan.h"
 #include "pdc/Plan/PlannerOptions.h"
@@ -40,6 +42,13 @@ struct PiperMenus {
 /// Degrees that some node does not offer are left out, and those over 1,024 or more than there are devices. `between`:
 /// ways between the fastest and the smallest of a degree. Reports ExitCode::invalidInput if no degree is left.
 Expected<PiperMenus> menusOf(const PiperProblem& problem, int between, Diagnostics& diags);
+
+/// With one way for each degree: each node runs by its choice in `plan`, a plan of the problem, for the degree that it
+/// has there, and by its fastest for others.
+PiperMenus menusOfPlan(const PiperProblem& problem, const Plan& plan);
+
+/// The stages of such a plan.
+Partition partitionOf(const PiperMenus& menus, const Plan& plan);
 
 /// The stages of a plan of menusOf(problem).graph as a plan of the problem, whose time is by Piper's definition:
 /// infinite where that does not allow the plan. `chooses`: with the best choice for each node (a knapsack, within

@@ -1,5 +1,6 @@
 #include "Search/Search.h"
 
+#include "Numbers.h"
 #include "pdc/Predict/Simulate.h"
 
 #include <algorithm>
@@ -65,10 +66,7 @@ bool Incumbent::keepIfBetter(Partition partition) {
   spendForEvaluation(partition.stages.size());
   PlanCost cost = model_.costOf(partition);
   if (!cost.feasible || !fits(partition)) return false;
-  // A schedule that does not drain takes what its busiest stage takes, once enough is in flight. Batches of very many
-  // microbatches are executed for the plan that is chosen only.
-  constexpr std::int64_t mostExecuted = 256;
-  if (options_.schedule->hasBatches && (options_.schedule->flushes || options_.microbatches <= mostExecuted)) {
+  if (executesBatches(options_)) {
     if (found_ && cost.timeMs > best_.cost.timeMs * (1 + 1e-9)) return false;
     // Beside a step of the search; more where batches have very many actions.
     const std::int64_t actions = 7 * options_.microbatches * static_cast<std::int64_t>(partition.stages.size()) * 6;

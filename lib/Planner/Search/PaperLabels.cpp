@@ -18,6 +18,8 @@ bool PaperLabels::apply(const PlannerOptions& options, const Machine& machine) {
 
 bool PaperLabels::label(double timeMs) {
   timeMs_ = timeMs;
+  const std::int64_t mostReplicas = options_.schedule->inFlightFitsBatch ? options_.microbatches : devices_;
+  mostReplicas_ = static_cast<int>(std::min<std::int64_t>(mostReplicas, devices_));
   if (!relaxation_.label(timeMs)) return false;
   labels_.clear();
   fronts_.assign(static_cast<std::size_t>(states_.size()),
@@ -62,7 +64,7 @@ void PaperLabels::extend(int i, int j, std::size_t k, int split, bool recompute)
     const int replicas = replicasFor(flight, fewest, label.replicas);
     if (replicas == 0 || (options_.straight && replicas > 1)) continue;
     const int devices = label.devices + replicas * team;
-    if (devices + before > devices_) continue;
+    if (devices + before > devices_ || label.replicas + replicas > mostReplicas_) continue;
     insert(front, {devices, label.replicas + replicas, id, {i, j, replicas, recompute, {replicas}, split}});
   }
   thin(front);

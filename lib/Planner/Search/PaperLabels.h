@@ -1,9 +1,9 @@
 // Plans under PipeDream's warm-up, from the last stage to the first, with what stages ask of those in front of them.
 //
 // A stage on R replicas with D replicas behind it has y = ceil((D + R) / R) minibatches in flight, but no more than
-// floor(m / R) of a batch of m (Predict/Warmup.h, paperWarmup). So memory bounds R from below as soon as D is known.
-// The relaxation labels states from the first stage on and does not know D; here a label of state i is of the stages
-// behind it: (devices, D).
+// floor(m / R) of a batch of m (Predict/Warmup.h, paperWarmup), which all stages together have no more replicas than.
+// So memory bounds R from below as soon as D is known. The relaxation labels states from the first stage on and does
+// not know D; here a label of state i is of the stages behind it: (devices, D).
 //
 // Proof that a time without a label of the empty state has no plan: by induction from the last stage, some label of
 // each state of a plan as fast is in no number above what the plan has there. Both numbers only make the stages in
@@ -57,7 +57,7 @@ private:
   const SplitLoads& loads_;
   const PlannerOptions& options_;
   Relaxation& relaxation_;
-  int devices_ = 0;
+  int devices_ = 0, mostReplicas_ = 0;
   double timeMs_ = 0;
   std::vector<Label> labels_;
   std::vector<std::vector<Front>> fronts_; ///< by state: of all splits that meet, then of each

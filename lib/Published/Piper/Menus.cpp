@@ -52,6 +52,32 @@ public:
       for (int i = 1; i <= between_ + 1; ++i) ways.push_back({degree, i, between_ + 1});
     }
     for (const Way& way : ways) menus_.taken.push_back(takenIn(way));
+    return graphsOf(ways);
+  }
+
+  /// Of ways whose choices are known.
+  PiperMenus of(const Plan& plan) {
+    std::vector<Way> ways;
+    for (const std::int64_t degree : degreesOf(plan)) {
+      ways.push_back({degree, 0, 1});
+      std::vector<std::size_t>& taken = menus_.taken.emplace_back();
+      for (std::size_t v = 0; v < menus_.nodes.size(); ++v) taken.push_back(keptOf(choices(v, degree)).fastest);
+    }
+    for (const PlanStage& stage : plan.stages)
+      for (std::size_t i = 0; i < stage.nodes.size(); ++i) {
+        const auto v = static_cast<std::size_t>(placeOf_[static_cast<std::size_t>(stage.nodes[i])]);
+        const std::vector<PiperChoice>& list = choices(v, stage.tensorParallel);
+        const auto found =
+            std::find_if(list.begin(), list.end(), [&](const PiperChoice& c) { return c.id == stage.choices[i]; });
+        for (std::size_t k = 0; k < ways.size(); ++k)
+          if (ways[k].degree == stage.tensorParallel)
+            menus_.taken[k][v] = static_cast<std::size_t>(found - list.begin());
+      }
+    return graphsOf(ways);
+  }
+
+private:
+  PiperMenus graphsOf(const std::vector<Way>& ways) {
     const double unit = unitOf(ways);
     for (std::size_t k = 0; k < ways.size(); ++k) {
       CostGraph graph = graphOf(ways[k], menus_.taken[k], unit);
@@ -67,12 +93,21 @@ public:
     return std::move(menus_);
   }
 
-private:
+  /// With the least that all nodes offer: what crosses between unlike teams has its size.
+  std::set<std::int64_t> degreesOf(const Plan& plan) const {
+    std::set<std::int64_t> degrees;
+    if (const std::vector<std::int64_t> common = commonDegrees(); !common.empty()) degrees.insert(common.front());
+    for (const PlanStage& stage : plan.stages) degrees.insert(stage.tensorParallel);
+    return degrees;
+  }
+
   static constexpr std::int64_t mostMembers = 1024; ///< of a team
   static constexpr double freeBytesPerS = 1e24;     ///< of links, which take no time
 
   const std::vector<PiperChoice>& choices(std::size_t node, std::int64_t degree) const {
-    return problem_.nodes[static_cast<std::size_t>(menus_.nodes[node])].choices.at(degree);
+    const auto& lists = problem_.nodes[static_cast<std::size_t>(menus_.nodes[node])].choices;
+    const auto found = lists.find(degree);
+    return found == lists.end() ? lists.begin()->second : found->second; // of a degree that its stage does not have
   }
 
   std::vector<std::int64_t> commonDegrees() const {
@@ -141,8 +176,13 @@ private:
         common = std::gcd(common, static_cast<std::int64_t>(twice));
         common = std::gcd(common, static_cast<std::int64_t>(2 * edge.bytes));
       }
+    double parameters = 0; // of the largest node, which keep four digits
+    for (const PiperNode& node : problem_.nodes)
+      for (const auto& [degree, list] : node.choices)
+        for (const PiperChoice& choice : list) parameters = std::max(parameters, choice.parameterBytes);
+    const double most = parameters > 0 ? parameters / 16'384 : 0x1p20;
     std::int64_t unit = 1;
-    while (unit < 1 << 20 && common % (4 * unit) == 0) unit *= 2;
+    while (2.0 * static_cast<double>(unit) <= std::min(most, 0x1p20) && common % (4 * unit) == 0) unit *= 2;
     return static_cast<double>(unit);
   }
 
@@ -189,6 +229,25 @@ private:
 
 Expected<PiperMenus> pdc::menusOf(const PiperProblem& problem, int between, Diagnostics& diags) {
   return Import(problem, between).run(diags);
+}
+
+PiperMenus pdc::menusOfPlan(const PiperProblem& problem, const Plan& plan) {
+  return Import(problem, 0).of(plan);
+}
+
+Partition pdc::partitionOf(const PiperMenus& menus, const Plan& plan) {
+  Partition partition;
+  for (const PlanStage& from : plan.stages) {
+    PartitionStage stage;
+    stage.replicas = from.replicas;
+    stage.team = from.tensorParallel;
+    while (menus.graph.in(stage.split).split.members != stage.team) ++stage.split;
+    for (std::size_t v = 0; v < menus.nodes.size(); ++v)
+      if (std::find(from.nodes.begin(), from.nodes.end(), menus.nodes[v]) != from.nodes.end())
+        stage.nodes.push_back(static_cast<std::int64_t>(v));
+    partition.stages.push_back(std::move(stage));
+  }
+  return partition;
 }
 
 /// The best choices of a stage, by their places, if there are such.
