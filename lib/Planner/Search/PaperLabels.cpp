@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <set>
 
 using namespace pdc;
 
@@ -28,10 +29,12 @@ bool PaperLabels::label(double timeMs) {
   for (Front& front : fronts_[static_cast<std::size_t>(states_.last())]) front = {0};
   for (int j = states_.last(); j > 0; --j)
     for (std::size_t k = 0; k < relaxation_.before(j).size(); ++k)
-      for (int split = 0; split < loads_.count(); ++split)
+      for (int split = 0; split < loads_.count(); ++split) {
+        if (team_ > 0 && loads_.team(split) != team_) continue;
         for (const bool recompute : {false, true})
           if (recompute ? loads_.mayRecompute() : !loads_.mustRecompute())
             extend(relaxation_.before(j)[k], j, k, split, recompute);
+      }
   return std::any_of(fronts_[0].begin(), fronts_[0].end(), [](const Front& front) { return !front.empty(); });
 }
 
@@ -121,9 +124,10 @@ double PaperLabels::timeOf(const std::vector<ChainStage>& chain) const {
   return largest;
 }
 
-void pdc::searchPaper(PaperLabels& labels, double& lowMs, const States& states, Incumbent& incumbent) {
+/// Bisection between `lowMs` and the least time with a label. Returns what is proven for the plans of these labels.
+static double searchLabels(PaperLabels& labels, double lowMs, const States& states, Incumbent& incumbent) {
   constexpr double justBelow = 1 - 1e-10;
-  if (!labels.label(std::numeric_limits<double>::max())) return;
+  if (!labels.label(std::numeric_limits<double>::max())) return lowMs;
   std::vector<ChainStage> chain = labels.path();
   incumbent.offer(states, chain);
   double highMs = std::max(lowMs, labels.timeOf(chain));
@@ -141,4 +145,18 @@ void pdc::searchPaper(PaperLabels& labels, double& lowMs, const States& states, 
       lowMs = isLast ? highMs : timeMs;
     }
   }
+  return lowMs;
+}
+
+void pdc::searchPaper(PaperLabels& labels, const SplitLoads& loads, double& lowMs, const States& states,
+                      Incumbent& incumbent) {
+  lowMs = searchLabels(labels, lowMs, states, incumbent);
+  std::set<int> teams;
+  for (int split = 0; split < loads.count(); ++split) teams.insert(loads.team(split));
+  for (const int team : teams) {
+    if (teams.size() == 1 || (incumbent.found() && incumbent.limitMs() <= lowMs * (1 + 1e-9))) break;
+    labels.restrictTo(team);
+    searchLabels(labels, lowMs, states, incumbent);
+  }
+  labels.restrictTo(0);
 }

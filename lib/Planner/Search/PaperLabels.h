@@ -26,6 +26,9 @@ public:
   /// nothing, and the planner chooses replicas and splits.
   static bool apply(const PlannerOptions& options, const Machine& machine);
 
+  /// All stages labelled after this have teams of so many; 0, the start: each may have any.
+  void restrictTo(int team) { team_ = team; }
+
   /// Labels all states for time `timeMs`. Returns whether there is a plan with the devices that there are.
   bool label(double timeMs);
 
@@ -57,13 +60,15 @@ private:
   const SplitLoads& loads_;
   const PlannerOptions& options_;
   Relaxation& relaxation_;
-  int devices_ = 0, mostReplicas_ = 0;
+  int devices_ = 0, mostReplicas_ = 0, team_ = 0;
   double timeMs_ = 0;
   std::vector<Label> labels_;
   std::vector<std::vector<Front>> fronts_; ///< by state: of all splits that meet, then of each
 };
 
-/// Raises `lowMs` as far as the labels prove and offers plans to `incumbent`.
-void searchPaper(PaperLabels& labels, double& lowMs, const States& states, Incumbent& incumbent);
+/// Raises `lowMs` as far as the labels prove and offers plans to `incumbent`: of all splits, and then of teams of each
+/// size alone, between which borders take no more than the bounds know.
+void searchPaper(PaperLabels& labels, const SplitLoads& loads, double& lowMs, const States& states,
+                 Incumbent& incumbent);
 
 } // namespace pdc

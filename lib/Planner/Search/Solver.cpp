@@ -225,7 +225,7 @@ private:
     if (PaperLabels::apply(options_, machine_) && states_.isComplete()) {
       followed_ = true;
       PaperLabels labels(states_, loads_, options_, machine_, relaxation_);
-      searchPaper(labels, low_, states_, incumbent_);
+      searchPaper(labels, loads_, low_, states_, incumbent_);
       return;
     }
     if (isUndivided(graph_) || !ChainLabels::apply(problems_, states_, options_, machine_)) return;

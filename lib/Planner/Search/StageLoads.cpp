@@ -248,7 +248,13 @@ int StageLoads::fewestReplicas(const Stage& stage, double limitMs, int most, boo
     for (int r = roundUp(static_cast<int>(least)); r <= most; r += unit_) {
       const double ms = bound(stage, r, recompute, best_);
       if (ms <= limitMs) return r;
-      if (ms == infinity && !options_.shards(2)) return 0; // more would fit no better
+      if (options_.shards(2)) continue;
+      if (ms == infinity) return 0; // more would fit no better
+      if (drains_) continue;
+      // Updates take no less with more of them, which leaves so much for what they divide.
+      const double leftMs = limitMs * (1 + 1e-9) - updateMs(stage, r, best_.speed) / microbatches_;
+      if (leftMs <= 0 || ownMs / leftMs > most + 1.0) return 0;
+      r = std::max(r, roundUp(static_cast<int>(std::ceil(ownMs / leftMs * (1 - 1e-9)))) - unit_);
     }
     return 0;
   }
