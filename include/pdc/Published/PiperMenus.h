@@ -40,7 +40,8 @@ struct PiperMenus {
 };
 
 /// Degrees that some node does not offer are left out, and those over 1,024 or more than there are devices. `between`:
-/// ways between the fastest and the smallest of a degree. Reports ExitCode::invalidInput if no degree is left.
+/// ways between the fastest and the smallest of a degree. Reports ExitCode::invalidInput if no degree is left, or
+/// planPiper() would.
 Expected<PiperMenus> menusOf(const PiperProblem& problem, int between, Diagnostics& diags);
 
 /// With one way for each degree: each node runs by its choice in `plan`, a plan of the problem, for the degree that it

@@ -3,6 +3,7 @@
 
 #include "Formats/Edges.h"
 #include "Piper/Definition.h"
+#include "Piper/Instance.h"
 #include "Piper/Menu.h"
 #include "pdc/Support/Diagnostics.h"
 
@@ -89,7 +90,8 @@ private:
     menus_.cluster.levels = {{"cluster", problem_.devices, freeBytesPerS, 0}};
     menus_.cluster.device.name = "accelerator";
     menus_.cluster.device.memoryBytes = static_cast<std::int64_t>(std::min(problem_.memoryBytes, 0x1p60));
-    menus_.cluster.device.coreSPerByte = unit / problem_.bandwidth;
+    constexpr double most = 1e290; // of what has no bytes
+    menus_.cluster.device.coreSPerByte = std::min(unit / problem_.bandwidth, most);
     return std::move(menus_);
   }
 
@@ -228,6 +230,7 @@ private:
 } // namespace
 
 Expected<PiperMenus> pdc::menusOf(const PiperProblem& problem, int between, Diagnostics& diags) {
+  if (!checkPiperProblem(problem, diags)) return failure;
   return Import(problem, between).run(diags);
 }
 
