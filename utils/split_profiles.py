@@ -37,7 +37,7 @@ def layer(kind, h, s):
 
 
 def parse(split):
-    family, _, members = split.partition(":")
+    family, _, members = split.partition("#")[0].partition(":")
     return family, int(members or 1)
 
 

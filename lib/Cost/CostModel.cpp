@@ -196,6 +196,13 @@ static bool fitsIntoBatch(const Pipeline& pipeline, const PlannerOptions& option
   return true;
 }
 
+/// PipeDream's warm-up has a minibatch in flight for each replica. More than a batch holds are not.
+static bool fillsNoMoreThanABatch(const Pipeline& pipeline, const PlannerOptions& options) {
+  std::int64_t replicas = 0;
+  for (const PipelineStage& stage : pipeline.stages) replicas += stage.replicas;
+  return !options.schedule->inFlightFitsBatch || replicas <= pipeline.microbatches;
+}
+
 static PlanCost costWith(const Pipeline& pipeline, const PlannerOptions& options, const Loads& loads,
                          std::vector<int> warmup) {
   PlanCost cost;
@@ -269,10 +276,21 @@ static PlanCost costUnderPolicy(const Pipeline& pipeline, const Machine& machine
     if (options.warmup.size() != pipeline.stages.size()) return {};
     return costWith(pipeline, options, loads, options.warmup);
   }
-  if (options.warmupPolicy == WarmupPolicy::paper) return costWith(pipeline, options, loads, paperWarmup(describe()));
+  if (options.warmupPolicy == WarmupPolicy::paper) {
+    PlanCost cost = costWith(pipeline, options, loads, paperWarmup(describe()));
+    cost.feasible = cost.feasible && fillsNoMoreThanABatch(pipeline, options);
+    return cost;
+  }
   if (pipeline.microbatches == 0) return costOfHide(pipeline, options, loads);
   double target = std::max(batchBound(pipeline, options, loads), loads.cores.ms);
   return costWith(pipeline, options, loads, cutToMemory(pipeline, options, hideUpperBound(describe(), target)));
+}
+
+double pdc::inFlightMs(const Plan& plan, const PlannerOptions& options) {
+  const Machine machine(plan.cluster, options);
+  const Pipeline pipeline = pipelineOf(plan, machine, options);
+  const Loads loads = loadsOf(pipeline, machine);
+  return PipelineLoops(pipeline, loads).slowestMsOfBatches(warmupOf(plan));
 }
 
 PlanCost pdc::costWithWarmup(const Plan& plan, const PlannerOptions& options) {

@@ -79,6 +79,17 @@ ResourceLoad PipelineLoops::slowest(const std::vector<int>& warmup) const {
   return slowest;
 }
 
+double PipelineLoops::slowestMsOfBatches(const std::vector<int>& warmup) const {
+  double slowestMs = 0;
+  for (int s = 0; s + 1 < static_cast<int>(pipeline_.stages.size()); ++s)
+    forEach(s, [&](int u, double loopMs) {
+      const std::int64_t room = (std::int64_t{warmup[s]} + 1) * pipeline_.stages[s].replicas -
+                                std::int64_t{warmup[u]} * pipeline_.stages[u].replicas;
+      slowestMs = std::max(slowestMs, room > 0 ? loopMs / static_cast<double>(room) : infinity);
+    });
+  return slowestMs;
+}
+
 std::vector<int> PipelineLoops::warmupFor(double timeMs, double& next) const {
   std::vector<int> warmup(pipeline_.stages.size(), 0);
   next = infinity;

@@ -59,7 +59,7 @@ static ordered_json jsonOf(const CostGraph& graph) {
     tensors.push_back(std::move(object));
   }
   ordered_json object = {{"model", graph.model}, {"cost_source", graph.costSource}};
-  if (!graph.split.isNone()) object["split"] = toText(graph.split);
+  if (graph.split != TeamSplit{}) object["split"] = toText(graph.split);
   object["nodes"] = std::move(nodes);
   object["tensors"] = std::move(tensors);
   object = parametersOf(graph, std::move(object));
@@ -214,7 +214,7 @@ static CostGraph readGraph(const JsonDocument& document, const JsonNode& root, c
   graph.model = optionalText(root, "model");
   graph.costSource = optionalText(root, "cost_source", file);
   if (std::optional<JsonNode> split = root.find("split")) {
-    const std::optional<TeamSplit> read = teamSplitFromText(split->text());
+    const std::optional<TeamSplit> read = costSplitFromText(split->text());
     if (!read && document.ok())
       split->error() << "expected none, tp:N, tps:N, sp:N or ep:N, got '" << split->text() << "'";
     graph.split = read.value_or(TeamSplit());

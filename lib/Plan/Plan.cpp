@@ -34,7 +34,7 @@ static ordered_json toObject(const PlanStage& stage) {
   if (stage.dividedBytes != 0) object["divided_bytes"] = stage.dividedBytes;
   if (stage.recompute) object["recompute"] = true;
   if (stage.tensorParallel != 1) object["tensor_parallel"] = stage.tensorParallel;
-  if (!stage.split.isNone()) object["split"] = toText(stage.split);
+  if (stage.split != TeamSplit{}) object["split"] = toText(stage.split);
   if (stage.isSharded()) object["shard"] = nameOf(stage.sharding);
   if (stage.shardDegree != 0) object["shard_degree"] = stage.shardDegree;
   if (stage.forwardTeamMs != 0) object["forward_team_ms"] = stage.forwardTeamMs;
@@ -216,7 +216,7 @@ static PlanStage readStage(const JsonNode& json, std::set<std::int64_t>& seenNod
   if (std::optional<JsonNode> recompute = json.find("recompute")) stage.recompute = recompute->boolean();
   if (std::optional<JsonNode> degree = json.find("tensor_parallel")) stage.tensorParallel = readCount(*degree, 1);
   if (std::optional<JsonNode> split = json.find("split")) {
-    if (const std::optional<TeamSplit> read = teamSplitFromText(split->text()))
+    if (const std::optional<TeamSplit> read = costSplitFromText(split->text()))
       stage.split = *read;
     else
       split->error() << "expected \"none\", \"tp:2\" or \"tp:2,all\", with 2 to 1024 members, got \"" << split->text()

@@ -20,8 +20,9 @@ static std::string kindOf(const TeamSplit& split) {
 }
 
 std::string pdc::toText(const TeamSplit& split) {
-  if (split.isNone()) return "none";
-  return kindOf(split) + ":" + std::to_string(split.members) + (split.all ? ",all" : "");
+  const std::string menu = split.menu > 0 ? "#" + std::to_string(split.menu) : "";
+  if (split.isNone()) return "none" + menu;
+  return kindOf(split) + ":" + std::to_string(split.members) + (split.all ? ",all" : "") + menu;
 }
 
 std::string pdc::suffixOf(const TeamSplit& split) {
@@ -43,6 +44,17 @@ std::optional<TeamSplit> pdc::teamSplitFromText(const std::string& text) {
   const std::string option(rest, end);
   if (!option.empty() && (option != ",all" || (split.tokens && !split.weights))) return std::nullopt;
   split.all = !option.empty();
+  return split;
+}
+
+std::optional<TeamSplit> pdc::costSplitFromText(const std::string& text) {
+  constexpr int most = 1024;
+  const std::size_t mark = text.find('#');
+  std::optional<TeamSplit> split = teamSplitFromText(text.substr(0, mark));
+  if (!split || mark == std::string::npos) return split;
+  const char* const end = text.data() + text.size();
+  const auto [rest, problem] = std::from_chars(text.data() + mark + 1, end, split->menu);
+  if (problem != std::errc() || rest != end || split->menu < 1 || split->menu > most) return std::nullopt;
   return split;
 }
 

@@ -1,6 +1,8 @@
 // Numbers that the search compares times and loads with.
 #pragma once
 
+#include "pdc/Plan/PlannerOptions.h"
+
 #include <limits>
 
 namespace pdc {
@@ -10,5 +12,12 @@ inline constexpr double infinity = std::numeric_limits<double>::infinity();
 
 /// What is rejected takes longer than T by more than rounding.
 inline constexpr double forgiven = 1 + 1e-9;
+
+/// Whether plans are executed to find their time. A schedule that does not drain takes what its busiest stage takes, if
+/// enough is in flight; batches of very many microbatches would take seconds for each plan.
+inline bool executesBatches(const PlannerOptions& options) {
+  constexpr std::int64_t mostExecuted = 256;
+  return options.schedule->hasBatches && (options.schedule->flushes || options.microbatches <= mostExecuted);
+}
 
 } // namespace pdc

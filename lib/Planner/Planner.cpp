@@ -2,6 +2,7 @@
 
 #include "Codecs.h"
 #include "Looped.h"
+#include "Numbers.h"
 #include "Search/Solver.h"
 #include "pdc/Predict/Simulate.h"
 #include "pdc/Predict/Warmup.h"
@@ -186,8 +187,8 @@ static CostGraph withTiesKeptTogether(const CostGraph& graph, const PlannerOptio
 }
 
 /// Whether the schedule is small enough to be executed for every drain and simulated while a user waits.
-static bool isQuicklySimulated(const Plan& plan) {
-  return plan.ranks.size() <= 256 && canList(plan);
+static bool isQuicklySimulated(const Plan& plan, const PlannerOptions& options) {
+  return plan.ranks.size() <= 256 && (!options.schedule->hasBatches || executesBatches(options)) && canList(plan);
 }
 
 /// Work over devices, per minibatch: no plan is faster, whatever its warm-up is.
@@ -214,7 +215,7 @@ static Expected<Plan> finish(const CostGraph& graph, const Cluster& cluster, con
   setWarmup(plan, solution.cost.warmup);
   plan.timeMs = solution.cost.timeMs;
   plan.lowerBoundMs = std::min(solution.lowerBoundMs, plan.timeMs);
-  if (isQuicklySimulated(plan)) {
+  if (isQuicklySimulated(plan, options)) {
     bool chooses = options.warmupPolicy == WarmupPolicy::hide && options.schedule->takesWarmup();
     Plan confirmed = chooses ? withConfirmedWarmup(plan, options) : plan;
     Expected<pdcrt::Schedule> schedule = scheduleFor(confirmed, diags);
@@ -229,6 +230,8 @@ static Expected<Plan> finish(const CostGraph& graph, const Cluster& cluster, con
       plan.lowerBoundMs = workBound(graph, cluster, options);
     }
   }
+  if (const ScheduleDef& kind = *plan.schedule; kind.hasBatches && !kind.flushes && !kind.isGiven)
+    plan.timeMs = std::max(plan.timeMs, inFlightMs(plan, options));
   plan.optimal = plan.timeMs <= plan.lowerBoundMs * (1 + 1e-9);
   std::vector<std::int64_t> memory = memoryOf(plan, options);
   for (std::size_t s = 0; s < plan.stages.size(); ++s) plan.stages[s].memoryBytes = memory[s];

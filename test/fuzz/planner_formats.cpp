@@ -8,6 +8,7 @@
 // Exits 1, with the text on standard error, when that fails.
 #include "pdc/Published/Foreign.h"
 #include "pdc/Published/PipedreamProfile.h"
+#include "pdc/Published/PiperMenus.h"
 #include "pdc/Published/Published.h"
 #include "pdc/Support/Diagnostics.h"
 
@@ -164,6 +165,16 @@ void plan(PiperProblem problem, const std::string& text) {
   Diagnostics diags(nullptr);
   const Expected<Plan> plan = planPiper(problem, options, diags);
   checkPlan(plan, diags, text);
+  Diagnostics others(nullptr);
+  const Expected<PiperMenus> menus = menusOf(problem, 1, others);
+  if (!menus) return;
+  PlannerOptions own = options;
+  own.schedule = "2bw";
+  own.warmupPolicy = WarmupPolicy::paper;
+  own.microbatches = problem.microbatches;
+  const Expected<Plan> split = planPipeline(menus->graph, menus->cluster, own, others);
+  checkPlan(split, others, text);
+  if (split) (void)piperPlanOf(problem, *menus, *split, true);
 }
 
 /// Reads `text` as `kind` (an index of the seeds); whether it could be read.

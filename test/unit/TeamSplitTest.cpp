@@ -29,3 +29,21 @@ TEST(TeamSplit, NothingElseIsRead) {
                            "tp:2 "})
     EXPECT_FALSE(teamSplitFromText(text)) << text;
 }
+
+// A cost graph may have several ways to run its nodes on so many devices; what people type for a model has one.
+TEST(TeamSplit, WaysToRunNodesHaveNumbers) {
+  TeamSplit second;
+  second.menu = 1;
+  EXPECT_EQ(toText(second), "none#1");
+  second.members = 2;
+  EXPECT_EQ(toText(second), "tp:2#1");
+  for (const TeamSplit& split : {TeamSplit{}, TeamSplit{2, true}, second}) {
+    const std::optional<TeamSplit> read = costSplitFromText(toText(split));
+    ASSERT_TRUE(read) << toText(split);
+    EXPECT_EQ(*read, split);
+  }
+  EXPECT_FALSE(teamSplitFromText("tp:2#1"));
+  for (const char* text :
+       {"#1", "tp#1", "tp:2#", "tp:2#0", "tp:2#-1", "tp:2#1.5", "tp:2#1#1", "tp:2#1,all", "tp:2#9999"})
+    EXPECT_FALSE(costSplitFromText(text)) << text;
+}

@@ -41,9 +41,11 @@ Expected<std::string> pdc::costModelFor(const std::string& format, const std::st
   const bool ownModel = format == "dnn-partitioning" || format == "piper";
   const std::string usual = ownModel ? format : "pdc";
   if (asked.empty() || asked == usual) return usual;
+  if (format == "piper" && asked == "pdc") return asked; // with menus as splits
   const bool askedForOwn = asked == "dnn-partitioning" || asked == "piper";
   if (!ownModel && !askedForOwn) return asked;
   std::string reason = "parameters, replicas and a cluster, of which a " + format + " problem says nothing";
+  if (format == "piper") reason = "one cost of each node, without tensor-parallel choices";
   if (asked == "dnn-partitioning") reason = "times on CPUs and accelerators, and costs of transfers";
   if (asked == "piper") reason = "tensor-parallel choices of every node";
   return diags.error({}).exit(ExitCode::usage).help("leave --cost-model out, or take --cost-model=" + usual)

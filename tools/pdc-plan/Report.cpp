@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdio>
 #include <ostream>
 
@@ -20,7 +21,7 @@ static ordered_json stageJson(const PlanStage& stage) {
                        {"memory_bytes", stage.memoryBytes},
                        {"warmup", stage.warmup}};
   if (stage.tensorParallel != 1) json["tensor_parallel"] = stage.tensorParallel;
-  if (!stage.split.isNone()) json["split"] = toText(stage.split);
+  if (stage.split != TeamSplit{}) json["split"] = toText(stage.split);
   if (stage.recompute) json["recompute"] = true;
   if (stage.isSharded()) json["shard"] = nameOf(stage.sharding);
   if (stage.shardDegree != 0) json["shard_degree"] = stage.shardDegree;
@@ -37,6 +38,12 @@ std::string pdc::reportJson(const Plan& plan, const PlanReport& report) {
       {"gap", plan.gap()},           {"optimal", plan.optimal},        {"planner_s", report.plannerS},
       {"data_parallel_ms", nullptr}, {"stages", ordered_json::array()}};
   if (report.dataParallelMs) json["data_parallel_ms"] = *report.dataParallelMs;
+  if (report.piper) {
+    const auto finite = [](double value) { return std::isfinite(value) ? ordered_json(value) : ordered_json(nullptr); };
+    json["piper"] = {{"tps", finite(report.piper->tps)},
+                     {"bottleneck_ms", report.piper->bottleneckMs},
+                     {"piper_plan_bottleneck_ms", finite(report.piper->piperBottleneckMs)}};
+  }
   for (const PlanStage& stage : plan.stages) json["stages"].push_back(stageJson(stage));
   if (!report.explanation.empty()) json["explanation"] = report.explanation;
   return pretty(json);
@@ -90,12 +97,23 @@ static void printStages(std::ostream& out, const Plan& plan, const std::string& 
     const PlanStage& stage = plan.stages[s];
     std::string nodes = nodesText(stage);
     if (!stage.device.empty()) nodes += "  on " + stage.device;
-    if (!stage.split.isNone()) nodes += "  (" + toText(stage.split) + ")";
+    if (stage.split != TeamSplit{}) nodes += "  (" + toText(stage.split) + ")";
     if (stage.recompute) nodes += "  (recomputed)";
     if (stage.isSharded()) nodes += "  (sharded)";
     printLine(out, {std::to_string(s), replicasText(stage), number(stage.computeMs()), number(stage.allReduceMs),
                     stage.memoryBytes > 0 ? sizeText(stage.memoryBytes) : "-", std::to_string(stage.warmup), nodes});
   }
+}
+
+static void printComparison(std::ostream& out, const PiperComparison& piper) {
+  out << "Piper's TPS    ";
+  if (std::isfinite(piper.tps))
+    out << number(piper.tps) << " per sample, by its definition\n";
+  else
+    out << "none: by its definition the stages do not fit\n";
+  out << "busiest stage  " << number(piper.bottleneckMs) << " ms";
+  if (std::isfinite(piper.piperBottleneckMs)) out << ", of Piper's plan " << number(piper.piperBottleneckMs) << " ms";
+  out << '\n';
 }
 
 void pdc::printReport(std::ostream& out, const Plan& plan, const PlanReport& report) {
@@ -110,5 +128,6 @@ void pdc::printReport(std::ostream& out, const Plan& plan, const PlanReport& rep
       << '\n'
       << "lower bound    " << number(plan.lowerBoundMs) << unit << ", gap " << number(100 * plan.gap()) << " %\n";
   if (report.dataParallelMs) out << "data parallel  " << number(*report.dataParallelMs) << unit << '\n';
+  if (report.piper) printComparison(out, *report.piper);
   out << report.explanation;
 }

@@ -7,13 +7,16 @@
 #include "pdc/Planner/OptionText.h"
 #include "pdc/Published/DataParallel.h"
 #include "pdc/Published/Foreign.h"
+#include "pdc/Published/PiperMenus.h"
 #include "pdc/Support/Diagnostics.h"
 #include "pdcrt/MappedFile.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <iostream>
+#include <limits>
 
 using namespace pdc;
 
@@ -146,17 +149,10 @@ public:
   Planning(Flags& flags, PlanReport& report, Diagnostics& diags) : flags_(flags), report_(report), diags_(diags) {}
 
   Expected<Plan> operator()(const CostGraph& graph) {
-    if (!refuseAnyDegree(flags_, diags_) || !parseWarmup(flags_.warmup, flags_.planner, diags_) ||
-        !parseBucket(flags_.bucket, flags_.planner, diags_) || !parseShard(flags_.shard, flags_.planner, diags_))
-      return failure;
+    if (!parseOptions()) return failure;
     Expected<Cluster> cluster = clusterFor(flags_.place, flags_.planner, diags_);
     if (!cluster) return failure;
-    describe(graph.nodes.size(), cluster->deviceCount());
-    Expected<Plan> plan = timed([&] { return planPublished(graph, *cluster, flags_.planner, diags_); });
-    if (!plan) return failure;
-    report_.dataParallelMs = dataParallelTime(graph, *cluster, flags_.planner);
-    if (flags_.explain) report_.explanation = toText(explainPublished(graph, *cluster, flags_.planner, *plan), *plan);
-    return plan;
+    return planOf(graph, *cluster);
   }
 
   Expected<Plan> operator()(DnnPartitioningProblem& problem) {
@@ -170,6 +166,7 @@ public:
   }
 
   Expected<Plan> operator()(PiperProblem& problem) {
+    if (flags_.planner.costModel == "pdc") return planMenus(problem);
     const std::int64_t microbatches = flags_.microbatches->count() > 0 ? flags_.planner.microbatches : 0;
     if (!refuseScheduling(flags_, true, diags_) || !applyTo(problem, flags_.place, microbatches, diags_))
       return failure;
@@ -181,6 +178,56 @@ public:
   }
 
 private:
+  Status parseOptions() {
+    if (!refuseAnyDegree(flags_, diags_) || !parseWarmup(flags_.warmup, flags_.planner, diags_) ||
+        !parseBucket(flags_.bucket, flags_.planner, diags_) || !parseShard(flags_.shard, flags_.planner, diags_))
+      return failure;
+    return success;
+  }
+
+  Expected<Plan> planOf(const CostGraph& graph, const Cluster& cluster) {
+    describe(graph.nodes.size(), cluster.deviceCount());
+    Expected<Plan> plan = timed([&] { return planPublished(graph, cluster, flags_.planner, diags_); });
+    if (!plan) return failure;
+    report_.dataParallelMs = dataParallelTime(graph, cluster, flags_.planner);
+    if (flags_.explain) report_.explanation = toText(explainPublished(graph, cluster, flags_.planner, *plan), *plan);
+    return plan;
+  }
+
+  /// pdc's own planner, with Piper's menus as splits. Unless flags say otherwise, in the setting of Piper's model.
+  Expected<Plan> planMenus(PiperProblem& problem) {
+    PublishedOptions& options = flags_.planner;
+    const auto isGiven = [&](const char* name) {
+      return std::any_of(flags_.scheduling.begin(), flags_.scheduling.end(),
+                         [&](const CLI::Option* option) { return option->get_name() == name && option->count() > 0; });
+    };
+    if (!isGiven("--warmup") && !isGiven("--schedule")) flags_.warmup = "paper";
+    if (!isGiven("--schedule")) options.schedule = "2bw";
+    if (flags_.microbatches->count() == 0) options.microbatches = problem.microbatches;
+    if (!parseOptions() || !applyTo(problem, flags_.place, options.microbatches, diags_)) return failure;
+    problem.degreesDivideMicrobatches = false; // pdc's replicas need not divide a batch
+    constexpr int between = 3;
+    Expected<PiperMenus> menus = menusOf(problem, between, diags_);
+    if (!menus) return failure;
+    Expected<Plan> plan = planOf(menus->graph, menus->cluster);
+    if (plan) compare(problem, *menus, *plan);
+    return plan;
+  }
+
+  void compare(const PiperProblem& problem, const PiperMenus& menus, const Plan& plan) {
+    const PlannerOptions& options = flags_.planner;
+    PiperComparison& comparison = report_.piper.emplace();
+    comparison.tps = piperPlanOf(problem, menus, plan, true).timeMs;
+    comparison.bottleneckMs = costWithWarmup(plan, options).timeMs;
+    comparison.piperBottleneckMs = std::numeric_limits<double>::infinity();
+    Diagnostics ignored(nullptr);
+    const Expected<Plan> theirs = planPiper(problem, {}, ignored);
+    if (!theirs) return;
+    const PiperMenus own = menusOfPlan(problem, *theirs);
+    comparison.piperBottleneckMs =
+        costOf(describePartition(own.graph, own.cluster, options, partitionOf(own, *theirs), false), options).timeMs;
+  }
+
   void describe(std::size_t nodes, std::int64_t devices) {
     report_.nodes = static_cast<std::int64_t>(nodes);
     report_.devices = devices;

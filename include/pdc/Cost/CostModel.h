@@ -128,8 +128,13 @@ struct PlanCost {
 /// gradients only: I stands for B in the first line, where W_0 is added, but not in the second.
 ///
 /// 2bw does not drain: the time is the largest (F + B)/R + (e + U)/m, a lower bound too; a stage with (w + 1)·R > m
-/// is not feasible.
+/// is not feasible, nor, with PipeDream's warm-up, more than m replicas of all stages.
 PlanCost costOf(const Plan& described, const PlannerOptions& options);
+
+/// Time per microbatch of a plan that updates once per batch and does not drain, at least, because of what it has in
+/// flight: (f(s,u) + b(u,s)) / ((w_s + 1)·R_s - w_u·R_u), as loops with d = 1 that no update lies in. Infinite where a
+/// stage waits for ever.
+double inFlightMs(const Plan& plan, const PlannerOptions& options);
 
 /// The time of `plan` with the warm-up that it states.
 PlanCost costWithWarmup(const Plan& plan, const PlannerOptions& options);

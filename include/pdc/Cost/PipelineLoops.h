@@ -15,6 +15,9 @@ public:
   /// The longest time that a loop between two stages imposes; infinite if this warm-up is not legal.
   ResourceLoad slowest(const std::vector<int>& warmup) const;
 
+  /// The same where no stage waits for an update on its way: of batches without a drain.
+  double slowestMsOfBatches(const std::vector<int>& warmup) const;
+
   /// The smallest warm-up with which no loop takes longer than `timeMs`. `next` receives the smallest longer time for
   /// which a smaller warm-up suffices; infinity if there is none.
   std::vector<int> warmupFor(double timeMs, double& next) const;

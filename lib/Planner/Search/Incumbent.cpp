@@ -1,5 +1,6 @@
 #include "Search/Search.h"
 
+#include "Numbers.h"
 #include "pdc/Predict/Simulate.h"
 
 #include <algorithm>
@@ -65,7 +66,7 @@ bool Incumbent::keepIfBetter(Partition partition) {
   spendForEvaluation(partition.stages.size());
   PlanCost cost = model_.costOf(partition);
   if (!cost.feasible || !fits(partition)) return false;
-  if (options_.schedule->hasBatches) {
+  if (executesBatches(options_)) {
     if (found_ && cost.timeMs > best_.cost.timeMs * (1 + 1e-9)) return false;
     // Beside a step of the search; more where batches have very many actions.
     const std::int64_t actions = 7 * options_.microbatches * static_cast<std::int64_t>(partition.stages.size()) * 6;

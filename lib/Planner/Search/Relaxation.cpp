@@ -14,6 +14,7 @@ Relaxation::Relaxation(const States& states, const SplitLoads& loads, const Plan
     stageCount_ = static_cast<int>(options.warmup.size());
   const auto splits = static_cast<std::size_t>(loads.count());
   labels_.resize(static_cast<std::size_t>(stageCount_ + 1) * states.size() * splits);
+  leastMeeting_.assign(labels_.size() / splits, unreachable);
   before_.resize(states.size());
   std::size_t pairs = 0;
   for (int j = 0; j < states.size(); ++j) {
@@ -36,10 +37,19 @@ const StageLoads::Stage& Relaxation::stage(int j, std::size_t k, int split) cons
 }
 
 int Relaxation::fewest(int state, int stages, int next) const {
+  if (next >= 0)
+    return loads_.isClean(state, next) ? leastMeeting_[layer(stages) * states_.size() + state]
+                                       : at(stages, state, next).devices;
   int fewest = unreachable;
-  for (int split = 0; split < loads_.count(); ++split)
-    if (next < 0 || loads_.mayMeet(state, split, next)) fewest = std::min(fewest, at(stages, state, split).devices);
+  for (int split = 0; split < loads_.count(); ++split) fewest = std::min(fewest, at(stages, state, split).devices);
   return fewest;
+}
+
+void Relaxation::findLeast(int stages, int state) {
+  int& least = leastMeeting_[layer(stages) * states_.size() + state];
+  least = unreachable;
+  for (int split = 0; split < loads_.count(); ++split)
+    if (loads_.isClean(state, split)) least = std::min(least, at(stages, state, split).devices);
 }
 
 /// The split of the last stage behind fewest().
@@ -52,11 +62,15 @@ int Relaxation::lastSplit(int state, int stages, int next) const {
 
 bool Relaxation::label(double limitMs) {
   std::fill(labels_.begin(), labels_.end(), Label{});
+  std::fill(leastMeeting_.begin(), leastMeeting_.end(), unreachable);
   for (int split = 0; split < loads_.count(); ++split) at(0, 0, split).devices = 0;
+  findLeast(0, 0);
   for (int stages = 0; stages < std::max(stageCount_, 1); ++stages)
-    for (int j = 1; j < states_.size(); ++j)
+    for (int j = 1; j < states_.size(); ++j) {
       for (int split = 0; split < loads_.count(); ++split)
         if ((only_ < 0 || split == only_) && loads_.isOffered(split, stages)) labelState(stages, j, split, limitMs);
+      findLeast(stageCount_ > 0 ? stages + 1 : 0, j);
+    }
   return fewest(states_.last(), stageCount_, -1) <= devices_;
 }
 

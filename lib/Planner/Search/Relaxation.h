@@ -67,6 +67,7 @@ private:
   std::size_t place(int stages, int state, int split) const {
     return (layer(stages) * states_.size() + state) * loads_.count() + split;
   }
+  void findLeast(int stages, int state);
   void labelState(int stages, int j, int split, double limitMs);
   int lastSplit(int state, int stages, int next) const;
   std::size_t layer(int stages) const { return stageCount_ > 0 ? static_cast<std::size_t>(stages) : 0; }
@@ -76,6 +77,7 @@ private:
   const PlannerOptions& options_;
   int devices_ = 0, stageCount_ = 0, only_ = -1;
   std::vector<Label> labels_;
+  std::vector<int> leastMeeting_; ///< by layer and state: the fewest devices of the splits that may meet others there
   std::vector<std::vector<int>> before_;
   std::vector<std::vector<StageLoads::Stage>> kept_; ///< stages of before_, in each split, if they are not too many
   mutable StageLoads::Stage scratch_;

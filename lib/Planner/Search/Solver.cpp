@@ -7,6 +7,7 @@
 //   Relaxation  finds the smallest time over chains of stages that are charged those bounds only: a lower bound of
 //   every
 //               plan, by passes at fixed times; each passing one yields a plan, which the cost model evaluates
+//   PaperLabels does the same under PipeDream's warm-up, which says what is in flight before anything is timed
 //   Placement   does the same with the leaves of the stages, for clusters of several levels
 //   Improve     finds better plans near good ones
 //   Chain/      plans and bounds chains too long for the search
@@ -21,6 +22,7 @@
 #include "Chain/PlanChain.h"
 #include "Numbers.h"
 #include "Search/Improve.h"
+#include "Search/PaperLabels.h"
 
 #include <algorithm>
 #include <cmath>
@@ -218,8 +220,14 @@ private:
     if (states_.isComplete()) low_ = std::max(low_, std::min(best, limitMs));
   }
 
-  /// What minibatches in flight ask of stages in front of each other, in chains.
+  /// What minibatches in flight ask of stages in front of each other, in chains, and under PipeDream's warm-up.
   void followChain() {
+    if (PaperLabels::apply(options_, machine_) && states_.isComplete()) {
+      followed_ = true;
+      PaperLabels labels(states_, loads_, options_, machine_, relaxation_);
+      searchPaper(labels, loads_, low_, states_, incumbent_);
+      return;
+    }
     if (isUndivided(graph_) || !ChainLabels::apply(problems_, states_, options_, machine_)) return;
     followed_ = true;
     ChainLabels labels(graph_, problems_, states_, loads_, options_, machine_, relaxation_);

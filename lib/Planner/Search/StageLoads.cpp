@@ -238,15 +238,24 @@ int StageLoads::fewestReplicas(const Stage& stage, double limitMs, int most, boo
   if (flush_) {
     // With fewer, the busiest computes longer than a batch may take.
     const double batchMs = limitMs * microbatches_ * (1 + 1e-9), ownMs = computeMs(stage, recompute, best_.speed);
-    double least = 1;
+    double least = drains_ ? 1 : std::max(1.0, std::ceil(ownMs / limitMs * (1 - 1e-9)));
     if (drains_ && ownMs > 0) {
       const double each = std::floor(batchMs / ownMs);
       if (each < 1) return 0;
       least = std::max(least, std::ceil(microbatches_ / each * (1 - 1e-12)));
     }
     if (least > most) return 0;
-    for (int r = roundUp(static_cast<int>(least)); r <= most; r += unit_)
-      if (bound(stage, r, recompute, best_) <= limitMs) return r;
+    for (int r = roundUp(static_cast<int>(least)); r <= most; r += unit_) {
+      const double ms = bound(stage, r, recompute, best_);
+      if (ms <= limitMs) return r;
+      if (options_.shards(2)) continue;
+      if (ms == infinity) return 0; // more would fit no better
+      if (drains_) continue;
+      // Updates take no less with more of them, which leaves so much for what they divide.
+      const double leftMs = limitMs * (1 + 1e-9) - updateMs(stage, r, best_.speed) / microbatches_;
+      if (leftMs <= 0 || ownMs / leftMs > most + 1.0) return 0;
+      r = std::max(r, roundUp(static_cast<int>(std::ceil(ownMs / leftMs * (1 - 1e-9)))) - unit_);
+    }
     return 0;
   }
   double least =

@@ -1,11 +1,31 @@
 #include "Piper/Instance.h"
 
+#include "pdc/Support/Diagnostics.h"
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <set>
 
 using namespace pdc;
+
+Status pdc::checkPiperProblem(const PiperProblem& problem, Diagnostics& diags) {
+  if (problem.nodes.empty())
+    return diags.error({problem.name}) << "expected a problem with at least one node, got none";
+  if (!(problem.bandwidth > 0))
+    return diags.error({problem.name}) << "expected a bandwidth above 0, got " << problem.bandwidth;
+  if (problem.devices < 1 || problem.microbatches < 1)
+    return diags.error({problem.name}) << "expected at least one device and one microbatch, got " << problem.devices
+                                       << " and " << problem.microbatches;
+  for (const PiperNode& node : problem.nodes)
+    for (const auto& [t, choices] : node.choices)
+      for (std::size_t i = 0; i < choices.size(); ++i)
+        for (std::size_t j = 0; j < i; ++j)
+          if (choices[i].id == choices[j].id)
+            return diags.error({problem.name, node.name})
+                   << "two choices for tensor-parallel degree " << t << " have the id '" << choices[i].id << "'";
+  return success;
+}
 
 static double bytesOf(const std::map<std::int64_t, double>& sync, std::int64_t id) {
   auto entry = sync.find(id);

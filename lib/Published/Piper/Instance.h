@@ -8,6 +8,9 @@
 
 namespace pdc {
 
+/// Refuses a problem without nodes, devices, microbatches or bandwidth, and two choices of one id.
+Status checkPiperProblem(const PiperProblem& problem, Diagnostics& diags);
+
 /// A choice of a node for one tensor-parallel degree.
 struct PiperOption {
   int choice = 0;    ///< its place in the input's list

@@ -74,24 +74,6 @@ static void addTensorsAndRanks(const PiperProblem& problem, Plan& plan) {
     }
 }
 
-static Status checkProblem(const PiperProblem& problem, Diagnostics& diags) {
-  if (problem.nodes.empty())
-    return diags.error({problem.name}) << "expected a problem with at least one node, got none";
-  if (!(problem.bandwidth > 0))
-    return diags.error({problem.name}) << "expected a bandwidth above 0, got " << problem.bandwidth;
-  if (problem.devices < 1 || problem.microbatches < 1)
-    return diags.error({problem.name}) << "expected at least one device and one microbatch, got " << problem.devices
-                                       << " and " << problem.microbatches;
-  for (const PiperNode& node : problem.nodes)
-    for (const auto& [t, choices] : node.choices)
-      for (std::size_t i = 0; i < choices.size(); ++i)
-        for (std::size_t j = 0; j < i; ++j)
-          if (choices[i].id == choices[j].id)
-            return diags.error({problem.name, node.name})
-                   << "two choices for tensor-parallel degree " << t << " have the id '" << choices[i].id << "'";
-  return success;
-}
-
 static Failure reportNoPlan(const PiperProblem& problem, const PiperInstance& instance, bool replicate,
                             const PiperSearchOptions& search, bool isProven, Diagnostics& diags) {
   std::string problemText = (isProven ? "no plan fits into " : "no plan was found that fits into ") +
@@ -127,7 +109,7 @@ static Failure reportNoPlan(const PiperProblem& problem, const PiperInstance& in
 Expected<Plan> pdc::planPiper(const PiperProblem& given, const PlannerOptions& options, Diagnostics& diags) {
   PiperProblem problem = given;
   if (options.memoryBytes > 0) problem.memoryBytes = static_cast<double>(options.memoryBytes);
-  if (!checkProblem(problem, diags)) return failure;
+  if (!checkPiperProblem(problem, diags)) return failure;
   std::optional<PiperInstance> instance = PiperInstance::make(problem, !options.straight);
   if (!instance) return diags.error({problem.name}) << "expected a graph without cycles, got one with a cycle";
   PiperSearchOptions search;

@@ -3,6 +3,7 @@
 
 #include "Agreement.h"
 #include "Processor.h"
+#include "Tell.h"
 #include "checkpoint/EqualMembers.h"
 #include "checkpoint/Resume.h"
 #include "measure/Profile.h"
@@ -279,8 +280,7 @@ Status RankRun::finish() {
 
 void RankRun::complain(const Status& status) {
   if (status) return;
-  std::fprintf(stderr, "error: %s\n", status.message().c_str());
-  if (!status.help().empty()) std::fprintf(stderr, "help: %s\n", status.help().c_str());
+  tell(status);
   unwritten_ = {status.code(), ""};
 }
 

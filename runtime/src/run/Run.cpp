@@ -2,6 +2,7 @@
 #include "pdcrt/Run.h"
 #include "LinkProfile.h"
 #include "RankRun.h"
+#include "Tell.h"
 #include "pdcrt/Device.h"
 #include "pdcrt/Hash.h"
 #include "pdcrt/Launcher.h"
@@ -50,11 +51,6 @@ void onSignal(int signal) {
   if (signalled.exchange(signal) == 0 || secondsNow() - signalledAt < secondSignalSeconds) return;
   std::signal(signal, SIG_DFL); // the second time it means it
   std::raise(signal);
-}
-
-void tell(const Status& status) {
-  std::fprintf(stderr, "error: %s\n", status.message().c_str());
-  if (!status.help().empty()) std::fprintf(stderr, "help: %s\n", status.help().c_str());
 }
 
 /// What the supervisor hands on, or its end; a second one it sees to itself.
