@@ -41,7 +41,13 @@ ChainLabels::ChainLabels(const CostGraph& graph, const std::vector<SolverProblem
   const auto splits = static_cast<std::size_t>(loads.count());
   unclean_.assign(places * splits, false);
   parted_.assign(places * splits, false);
+  backwardShare_ = machine.coreMs(1) > 0 ? 1 : 0;
   for (int split = 0; split < loads.count(); ++split) {
+    for (const CostNode& node : graph.in(split).nodes) {
+      const double forwardMs = node.forwardMs, backwardMs = node.inputGradientMs + node.weightGradientMs +
+                                                            (loads.mustRecompute() || loads.mayRecompute() ? forwardMs : 0);
+      if (backwardMs > 0) backwardShare_ = std::max(backwardShare_, backwardMs / (forwardMs + backwardMs));
+    }
     const ChainSums sums(problems[static_cast<std::size_t>(split)], options, machine);
     for (std::size_t j = 1; j + 1 < places; ++j) {
       least_[j] = std::min(least_[j], 2 * (machine.routeLatencyMs(0) + sums.nextBytes[j] / machine.bytesPerMs(0)));
@@ -123,6 +129,7 @@ ChainLabels::Flight ChainLabels::flightOf(const Stage& stage, int replicas) cons
   flight.isFastEnough = replicas == stage.fewest ||
                         stage.loads.bound(stage.stage, replicas, stage.recompute, stage.loads.best()) <= timeMs_;
   flight.computeMs = of.computeMs;
+  flight.backwardMs = of.backwardMs;
   flight.loopMs = of.computeMs + of.updateMs + (of.isDelayed ? 0 : of.exposedMs);
   flight.syncLoopMs = of.isDelayed ? of.computeMs + of.updateMs + of.syncMs : 0;
   flight.workMs = std::ceil(microbatches_ / replicas) * of.computeMs;
@@ -230,47 +237,51 @@ void ChainLabels::addFlushing(const Stage& stage, const Label& label, int id, Fr
           std::min(likelyWarmup(stage, own, label), static_cast<std::int64_t>(std::ceil(microbatches_ / replicas)) - 1);
       if (warmup > own.mostWarmup) continue;
     }
-    const double restMs = std::max(workMs, passedMs);
-    if (own.isFastEnough && restMs + wayMs + (i == 0 ? own.endMs : 0) <= batchMs)
-      insert(front, {.devices = label.devices + replicas * stage.team,
-                     .ahead = restMs,
-                     .behindMs = behindMs,
-                     .next = id,
-                     .to = j,
-                     .replicas = replicas,
-                     .split = stage.split,
-                     .recompute = stage.recompute,
-                     .isExposed = own.isExposed,
-                     .warmup = warmup});
-    if (own.isFastEnough && workMs <= passedMs) return;
+    Label next{.devices = label.devices + replicas * stage.team,
+               .behindMs = behindMs,
+               .next = id,
+               .to = j,
+               .replicas = replicas,
+               .split = stage.split,
+               .recompute = stage.recompute,
+               .isExposed = own.isExposed,
+               .warmup = warmup};
+    const double laterMs = label.lagMs + borderMs(j) + own.computeMs,
+                 lastMs = laterMs + static_cast<double>(label.lag / replicas) * own.backwardMs;
+    next.ahead = std::max({workMs, passedMs, lastMs});
+    next.lag = options_.microbatches - 1 - (options_.microbatches - 1) / replicas * replicas;
+    next.lagMs = workMs;
+    const bool isLastOfUse = std::max(laggedMs(next), lastMs) <= passedMs;
+    Label later = next;
+    later.lag = label.lag;
+    later.lagMs = laterMs;
+    if (label.lag > 0 && laggedMs(later) > laggedMs(next)) next = later;
+    if (laggedMs(next) <= next.ahead) next.lag = 0, next.lagMs = 0;
+    if (own.isFastEnough && next.ahead + wayMs + (i == 0 ? own.endMs : 0) <= batchMs) insert(front, next);
+    if (own.isFastEnough && isLastOfUse) return;
   }
 }
 
 void ChainLabels::insert(Front& front, const Label& label) {
   const auto at = [&](int id) -> Label& { return labels_[static_cast<std::size_t>(id)]; };
-  auto place = std::upper_bound(front.begin(), front.end(), label.devices,
-                                [&](int devices, int id) { return devices < at(id).devices; });
-  if (place != front.begin() && at(*(place - 1)).ahead <= label.ahead) {
-    Label& better = at(*(place - 1));
-    if (of_ == Of::allPlans) better.behindMs = std::min(better.behindMs, label.behindMs);
-    return;
-  }
-  // Those with as many devices or more that are not less ahead.
+  const auto place = std::upper_bound(front.begin(), front.end(), label.devices,
+                                      [&](int devices, int id) { return devices < at(id).devices; });
+  for (auto better = place; better != front.begin();)
+    if (--better; isAsGood(at(*better), label)) {
+      if (of_ == Of::allPlans) at(*better).behindMs = std::min(at(*better).behindMs, label.behindMs);
+      return;
+    }
   auto first = place;
-  if (first != front.begin() && at(*(first - 1)).devices == label.devices) --first;
-  auto last = first;
-  double behindMs = label.behindMs;
-  for (; last != front.end() && at(*last).ahead >= label.ahead; ++last)
-    if (of_ == Of::allPlans) behindMs = std::min(behindMs, at(*last).behindMs);
+  while (first != front.begin() && at(*(first - 1)).devices == label.devices) --first;
   const auto id = static_cast<int>(labels_.size());
   labels_.push_back(label);
-  labels_.back().behindMs = behindMs;
-  if (first == last) {
-    front.insert(first, id);
-  } else {
-    *first = id;
-    front.erase(first + 1, last);
-  }
+  const auto isWorse = [&](int other) {
+    if (!isAsGood(label, at(other))) return false;
+    if (of_ == Of::allPlans) labels_.back().behindMs = std::min(labels_.back().behindMs, at(other).behindMs);
+    return true;
+  };
+  first = front.insert(first, id);
+  front.erase(std::remove_if(first + 1, front.end(), isWorse), front.end());
   constexpr std::size_t mostLabels = 48;
   if (front.size() > mostLabels) thin(front);
 }
@@ -281,15 +292,19 @@ void ChainLabels::thin(Front& front) {
   double least = std::numeric_limits<double>::infinity();
   for (std::size_t k = 1; k + 1 < front.size(); ++k) {
     const Label &a = labels_[static_cast<std::size_t>(front[k - 1])], &b = labels_[static_cast<std::size_t>(front[k])];
-    const double apart = (a.ahead - b.ahead) / (std::abs(b.ahead) + 1e-300) +
+    const double apart = std::abs(a.ahead - b.ahead) / (std::abs(b.ahead) + 1e-300) +
+                         std::abs(laggedMs(a) - laggedMs(b)) / (std::abs(b.ahead) + 1e-300) +
                          static_cast<double>(b.devices - a.devices) / static_cast<double>(b.devices + 1);
     if (apart < least) least = apart, closest = k;
   }
   if (of_ == Of::allPlans) {
     Label joined = labels_[static_cast<std::size_t>(front[closest])];
     const Label& other = labels_[static_cast<std::size_t>(front[closest - 1])];
-    joined.devices = other.devices;
+    joined.devices = std::min(joined.devices, other.devices);
+    joined.ahead = std::min(joined.ahead, other.ahead);
     joined.behindMs = std::min(joined.behindMs, other.behindMs);
+    joined.lagMs = std::min(joined.lagMs, other.lagMs);
+    joined.lag = std::min(joined.lag, other.lag);
     front[closest - 1] = static_cast<int>(labels_.size());
     labels_.push_back(joined);
   }
