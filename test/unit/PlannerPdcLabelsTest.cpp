@@ -147,7 +147,6 @@ TEST(PlannerPdcLabels, ABatchEndsWithWhatReplicasStagger) {
       EXPECT_TRUE(labelled.labels->label(best->timeMs * (1 + 1e-9), ChainLabels::Of::allPlans));
       exact += !labelled.labels->label(best->timeMs * (1 - 1e-6), ChainLabels::Of::allPlans);
       ++all;
-      std::cerr << secondMs << " " << microbatches << " " << best->timeMs << " " << exact << "\n";
     }
   EXPECT_EQ(exact, all);
 }

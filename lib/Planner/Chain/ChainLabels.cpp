@@ -30,47 +30,14 @@ ChainLabels::ChainLabels(const CostGraph& graph, const std::vector<SolverProblem
       flushes_(options.schedule->hasBatches),
       waitsForSlots_(flushes_ && options.schedule->takesWarmup() && !options.schedule->forwardsFirst),
       microbatches_(static_cast<double>(options.microbatches)), n_(states.last()),
-      devices_(static_cast<int>(std::min<std::int64_t>(machine.components(0), 1 << 20))) {
-  const int top = machine.levels() - 1;
-  std::vector<int> place(problems[0].blocks.size());
-  for (std::size_t i = 0; i < place.size(); ++i)
-    place[static_cast<std::size_t>(problems[0].dag.order()[i])] = static_cast<int>(i);
-  const auto places = static_cast<std::size_t>(n_) + 1;
-  least_.assign(places, std::numeric_limits<double>::infinity());
-  likely_.assign(places, 0);
-  const auto splits = static_cast<std::size_t>(loads.count());
-  unclean_.assign(places * splits, false);
-  parted_.assign(places * splits, false);
-  backwardShare_ = machine.coreMs(1) > 0 ? 1 : 0;
-  for (int split = 0; split < loads.count(); ++split) {
-    for (const CostNode& node : graph.in(split).nodes) {
-      const double forwardMs = node.forwardMs, backwardMs = node.inputGradientMs + node.weightGradientMs +
-                                                            (loads.mustRecompute() || loads.mayRecompute() ? forwardMs : 0);
-      if (backwardMs > 0) backwardShare_ = std::max(backwardShare_, backwardMs / (forwardMs + backwardMs));
-    }
-    const ChainSums sums(problems[static_cast<std::size_t>(split)], options, machine);
-    for (std::size_t j = 1; j + 1 < places; ++j) {
-      least_[j] = std::min(least_[j], 2 * (machine.routeLatencyMs(0) + sums.nextBytes[j] / machine.bytesPerMs(0)));
-      likely_[j] =
-          std::max(likely_[j], 2 * machine.transferMs(top, sums.cutBytes[j], loads.team(split) * sums.cutBytes[j]));
-      unclean_[j * splits + static_cast<std::size_t>(split)] = !loads.isClean(static_cast<int>(j), split);
-    }
-    const CostGraph& own = graph.in(split);
-    for (const CostTensor& tensor : own.tensors) {
-      if (!tensor.isPart || tensor.to.empty()) continue;
-      const auto placeOf = [&](std::int64_t node) {
-        return place[static_cast<std::size_t>(problems[0].blockOf[static_cast<std::size_t>(node)])];
-      };
-      int last = 0;
-      for (std::int64_t to : tensor.to) last = std::max(last, placeOf(to));
-      for (int j = placeOf(tensor.from) + 1; j <= last; ++j)
-        parted_[static_cast<std::size_t>(j) * splits + static_cast<std::size_t>(split)] = true;
-    }
-    for (std::size_t j = 0; j < places; ++j)
-      if (unclean_[j * splits + static_cast<std::size_t>(split)])
-        parted_[j * splits + static_cast<std::size_t>(split)] = true;
+      devices_(static_cast<int>(std::min<std::int64_t>(machine.components(0), 1 << 20))),
+      borders_(graph, problems, loads, options, machine) {
+  backwardShare_ = machine.coreMs(1) > 0 || loads.count() > 1 ? 1 : 0; // gathers may be in backwards alone
+  for (const CostNode& node : graph.nodes) {
+    const double backwardMs =
+        node.inputGradientMs + node.weightGradientMs + (loads.mayRecompute() ? node.forwardMs : 0);
+    if (backwardMs > 0) backwardShare_ = std::max(backwardShare_, backwardMs / (node.forwardMs + backwardMs));
   }
-  least_.front() = least_.back() = 0;
 }
 
 bool ChainLabels::label(double timeMs, Of of) {
@@ -91,25 +58,43 @@ bool ChainLabels::label(double timeMs, Of of) {
   return false;
 }
 
-/// Stages of one split between two places.
+/// Stages of one split between two places, with what they gather for those of other splits at either side.
 void ChainLabels::extend(int i, int j, int split) {
+  const bool isBoundBehind = j < n_ && borders_.isParted(j, split), isBound = i > 0 && borders_.isParted(i, split);
+  for (const bool meetsBehind : {true, false}) {
+    if (meetsBehind ? isBoundBehind && !loads_.isClean(j, split) : !isBoundBehind) continue;
+    const Front& behind = frontOf(j, meetsBehind ? ChainBorders::mixed : split);
+    if (behind.empty()) continue;
+    Border border{meetsBehind ? borders_.leastTripMs(j, ChainBorders::mixed) : borders_.leastTripMs(j, split)};
+    if (of_ == Of::likelyPlans) border.tripMs = borders_.likelyTripMs(j, meetsBehind ? ChainBorders::mixed : split);
+    if (meetsBehind && isBoundBehind) border.valuesMs = borders_.valuesMs(i, j, split);
+    for (const bool meets : {true, false}) {
+      if (meets ? isBound && !loads_.isClean(i, split) : !isBound) continue;
+      border.gradientsMs = meets && isBound ? borders_.gradientsMs(i, split) : 0;
+      extend(i, j, split, border, behind, frontOf(i, meets ? ChainBorders::mixed : split));
+    }
+  }
+}
+
+void ChainLabels::extend(int i, int j, int split, const Border& border, const Front& behind, Front& front) {
   const StageLoads& loads = loads_.of(split);
   const int team = loads_.team(split), before = i == 0 ? 0 : relaxation_.fewest(i, 0, split);
-  const Front& behind = frontOf(j, split);
-  if (behind.empty()) return;
   const int least = labels_[static_cast<std::size_t>(behind.front())].devices;
   const int most =
       options_.straight ? std::min(1, (devices_ - before - least) / team) : (devices_ - before - least) / team;
   if (most < 1) return;
   if ((states_.leastMs(j) - states_.leastMs(i)) / loads_.best().speed > timeMs_ * (most + 1)) return;
-  const StageLoads::Stage& stage = relaxation_.stage(j, static_cast<std::size_t>(i), split);
   for (bool recompute : {false, true}) {
     if (recompute ? !loads.mayRecompute() : loads.mustRecompute()) continue;
+    StageLoads::Stage stage = relaxation_.stage(j, static_cast<std::size_t>(i), split);
+    // Values that have been gathered are kept, so recomputing does not gather them again.
+    (recompute ? stage.backwardMs : stage.forwardMs) += border.valuesMs;
+    stage.backwardMs += border.gradientsMs;
     const int fewest = loads.fewestReplicas(stage, timeMs_, most, recompute);
     if (fewest == 0) continue;
     flights_.clear();
-    const Stage own{loads, stage, split, team, fewest, most, recompute};
-    extend(own, behind, frontOf(i, split));
+    const Stage own{loads, stage, split, team, fewest, most, recompute, border.tripMs, recompute ? border.valuesMs : 0};
+    extend(own, behind, front);
   }
 }
 
@@ -129,7 +114,7 @@ ChainLabels::Flight ChainLabels::flightOf(const Stage& stage, int replicas) cons
   flight.isFastEnough = replicas == stage.fewest ||
                         stage.loads.bound(stage.stage, replicas, stage.recompute, stage.loads.best()) <= timeMs_;
   flight.computeMs = of.computeMs;
-  flight.backwardMs = of.backwardMs;
+  flight.backwardMs = of.backwardMs - stage.lateValuesMs;
   flight.loopMs = of.computeMs + of.updateMs + (of.isDelayed ? 0 : of.exposedMs);
   flight.syncLoopMs = of.isDelayed ? of.computeMs + of.updateMs + of.syncMs : 0;
   flight.workMs = std::ceil(microbatches_ / replicas) * of.computeMs;
@@ -164,7 +149,7 @@ std::int64_t ChainLabels::likelyWarmup(const Stage& stage, const Flight& flight,
   const std::int64_t ahead = flight.isExposed || behind.isExposed
                                  ? (behind.warmup + 2) * next + r - 2 * std::gcd(r, next)
                                  : (behind.warmup + 1) * next;
-  const double trips = borderMs(stage.stage.to) / timeMs_;
+  const double trips = stage.tripMs / timeMs_;
   return static_cast<std::int64_t>(std::ceil((static_cast<double>(ahead) + trips) / static_cast<double>(r) - rounding));
 }
 
@@ -173,7 +158,7 @@ void ChainLabels::addAsynchronous(const Stage& stage, const Label& label, int id
   const int i = stage.stage.from, j = stage.stage.to;
   const int before = i == 0 ? 0 : relaxation_.fewest(i, 0, stage.split);
   const int most = std::min(stage.most, (devices_ - before - label.devices) / stage.team);
-  const double ahead = label.ahead + borderMs(j) / timeMs_;
+  const double ahead = label.ahead + stage.tripMs / timeMs_;
   const auto add = [&](int replicas, double aheadOfIt, double computeMs, std::int64_t warmup, bool isExposed) {
     insert(front, {.devices = label.devices + replicas * stage.team,
                    .ahead = aheadOfIt + computeMs / timeMs_,
@@ -223,8 +208,8 @@ void ChainLabels::addFlushing(const Stage& stage, const Label& label, int id, Fr
     // Batches that replicas share unevenly repeat themselves after many of them only.
     if (of_ == Of::likelyPlans && options_.microbatches % replicas != 0) continue;
     const Flight& own = flight(stage, replicas);
-    const double behindMs = label.behindMs + borderMs(j) + own.computeMs,
-                 passedMs = label.ahead + borderMs(j) + own.computeMs;
+    const double behindMs = label.behindMs + stage.tripMs + own.computeMs,
+                 passedMs = label.ahead + stage.tripMs + own.computeMs;
     double workMs = own.workMs;
     if (waitsForSlots_ && own.mostWarmup >= 0) {
       const auto slots = static_cast<double>(own.mostWarmup) + 1;
@@ -246,7 +231,7 @@ void ChainLabels::addFlushing(const Stage& stage, const Label& label, int id, Fr
                .recompute = stage.recompute,
                .isExposed = own.isExposed,
                .warmup = warmup};
-    const double laterMs = label.lagMs + borderMs(j) + own.computeMs,
+    const double laterMs = label.lagMs + stage.tripMs + own.computeMs,
                  lastMs = laterMs + static_cast<double>(label.lag / replicas) * own.backwardMs;
     next.ahead = std::max({workMs, passedMs, lastMs});
     next.lag = options_.microbatches - 1 - (options_.microbatches - 1) / replicas * replicas;

@@ -42,6 +42,7 @@
 // Complexity of one T: O(n²) stages of each split, times labels of a front.
 #pragma once
 
+#include "Chain/ChainBorders.h"
 #include "Search/Search.h"
 
 namespace pdc {
@@ -90,9 +91,9 @@ private:
     int replicas = 0;
     bool isFastEnough = false;
     double computeMs = 0, backwardMs = 0, loopMs = 0, syncLoopMs = 0; ///< syncLoopMs: 0 if there is no such loop
-    double workMs = 0;                                ///< of a batch, whatever memory there is
-    double endMs = 0;                                 ///< of a batch: behind the last gradient of stage 0
-    std::int64_t mostWarmup = -1;                     ///< that fits into memory
+    double workMs = 0;                                                ///< of a batch, whatever memory there is
+    double endMs = 0;             ///< of a batch: behind the last gradient of stage 0
+    std::int64_t mostWarmup = -1; ///< that fits into memory
     bool isExposed = false;
   };
   struct Stage {
@@ -100,11 +101,18 @@ private:
     const StageLoads::Stage& stage;
     int split = 0, team = 1, fewest = 1, most = 1; ///< replicas
     bool recompute = false;
+    double tripMs = 0;       ///< there and back over the border behind it
+    double lateValuesMs = 0; ///< of the forward, but counted among the backward's
+  };
+  /// Of a stage: what it takes that there are others.
+  struct Border {
+    double tripMs = 0, valuesMs = 0, gradientsMs = 0;
   };
 
   Flight flightOf(const Stage& stage, int replicas) const;
   const Flight& flight(const Stage& stage, int replicas);
   void extend(int i, int j, int split);
+  void extend(int i, int j, int split, const Border& border, const Front& behind, Front& front);
   void extend(const Stage& stage, const Front& behind, Front& front);
   void addAsynchronous(const Stage& stage, const Label& label, int id, Front& front);
   void addFlushing(const Stage& stage, const Label& label, int id, Front& front);
@@ -120,15 +128,10 @@ private:
   }
   void insert(Front& front, const Label& label);
   void thin(Front& front);
-  double borderMs(int j) const { return (of_ == Of::allPlans ? least_ : likely_)[static_cast<std::size_t>(j)]; }
-  /// Labels that a stage of this split may meet at a place: all that are not bound to their split there.
+  /// Labels at a place that a stage of another split may meet there, or of `split` only. Where nothing crosses in parts
+  /// there are only the former.
   Front& frontOf(int place, int split) {
-    return fronts_[static_cast<std::size_t>(place)][isBound(place, split) ? 1 + static_cast<std::size_t>(split) : 0];
-  }
-  bool isBound(int place, int split) const {
-    return (of_ == Of::allPlans ? unclean_
-                                : parted_)[static_cast<std::size_t>(place) * static_cast<std::size_t>(loads_.count()) +
-                                           static_cast<std::size_t>(split)];
+    return fronts_[static_cast<std::size_t>(place)][static_cast<std::size_t>(split + 1)];
   }
 
   const States& states_;
@@ -139,10 +142,7 @@ private:
   bool flushes_ = false, waitsForSlots_ = false;
   double microbatches_ = 1, backwardShare_ = 0; ///< backwardShare_: at most, of a node
   int n_ = 0, devices_ = 0, only_ = -1;
-  std::vector<double> least_, likely_; ///< both transfers over each border, in ms
-  /// Whether a split may meet no other at a place, and whether it had better not, because what crosses has to be
-  /// gathered; by place and split.
-  std::vector<bool> unclean_, parted_;
+  ChainBorders borders_;
   double timeMs_ = 0;
   Of of_ = Of::allPlans;
   std::vector<Label> labels_;
