@@ -249,6 +249,21 @@ static std::vector<int> cutToMemory(const Pipeline& pipeline, const PlannerOptio
   return warmup;
 }
 
+/// Of a schedule with batches: what hides everything at the bound or, where that does not fit into memory, the least
+/// for the smallest time whose loops fit. Cutting down single stages would leave their loops no room.
+static std::vector<int> warmupOfBatches(const Pipeline& pipeline, const PlannerOptions& options, const Loads& loads,
+                                        const Plan& plan, double targetMs) {
+  const std::vector<int> wanted = hideUpperBound(plan, targetMs);
+  std::vector<int> fitting = cutToMemory(pipeline, options, wanted);
+  if (fitting == wanted) return fitting;
+  const auto adjust = [&](std::vector<int>& warmup) {
+    for (std::size_t s = 0; s < warmup.size(); ++s) warmup[s] = std::min(warmup[s], wanted[s]);
+  };
+  const auto fits = [&](const std::vector<int>& warmup) { return fitsIntoMemory(pipeline, options, warmup); };
+  const WarmupChoice choice = fastestWarmup(PipelineLoops(pipeline, loads), targetMs, adjust, fits);
+  return choice.warmup.empty() ? fitting : cutToMemory(pipeline, options, choice.warmup);
+}
+
 /// The warm-up that the kind of schedule prescribes; empty: none.
 static std::vector<int> prescribed(const Pipeline& pipeline, const ScheduleDef& kind) {
   std::vector<int> warmup;
@@ -272,7 +287,7 @@ static PlanCost costUnderPolicy(const Pipeline& pipeline, const Machine& machine
   if (options.warmupPolicy == WarmupPolicy::paper) return costWith(pipeline, options, loads, paperWarmup(describe()));
   if (pipeline.microbatches == 0) return costOfHide(pipeline, options, loads);
   double target = std::max(batchBound(pipeline, options, loads), loads.cores.ms);
-  return costWith(pipeline, options, loads, cutToMemory(pipeline, options, hideUpperBound(describe(), target)));
+  return costWith(pipeline, options, loads, warmupOfBatches(pipeline, options, loads, describe(), target));
 }
 
 PlanCost pdc::costWithWarmup(const Plan& plan, const PlannerOptions& options) {
