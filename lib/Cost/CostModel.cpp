@@ -296,6 +296,28 @@ PlanCost pdc::costWithWarmup(const Plan& plan, const PlannerOptions& options) {
   return costWith(pipeline, options, loadsOf(pipeline, machine), warmupOf(plan));
 }
 
+PlanCost pdc::costWithFilledWarmup(const Plan& plan, const PlannerOptions& options) {
+  if (!plan.schedule->flushes || !plan.schedule->takesWarmup() || options.warmupPolicy != WarmupPolicy::hide) return {};
+  const Machine machine(plan.cluster, options);
+  const Pipeline pipeline = pipelineOf(plan, machine, options);
+  const std::vector<int> own = warmupOf(plan), most = fillWarmup(plan);
+  for (const double share : {1.0, 0.75, 0.5, 0.25}) {
+    std::vector<int> warmup = own;
+    std::int64_t more =
+        0; // minibatches of the stage behind: one in front has as many more, so that no loop gets shorter
+    for (std::size_t s = own.size(); s-- > 0;) {
+      const std::int64_t R = pipeline.stages[s].replicas;
+      more = std::max<std::int64_t>((more + R - 1) / R, static_cast<std::int64_t>(share * (most[s] - own[s]))) * R;
+      warmup[s] += static_cast<int>(more / R);
+    }
+    adjustWarmup(plan, warmup);
+    if (warmup == own) return {};
+    if (cutToMemory(pipeline, options, warmup) == warmup)
+      return costWith(pipeline, options, loadsOf(pipeline, machine), std::move(warmup));
+  }
+  return {};
+}
+
 PlanCost pdc::costOf(const Plan& described, const PlannerOptions& options) {
   Machine machine(described.cluster, options);
   return costUnderPolicy(pipelineOf(described, machine, options), machine, options, [&] { return described; });

@@ -2,7 +2,7 @@
 //
 // Stages of one split hand on what members have; between different splits whole values and gradients cross, and members
 // that have parts gather them first (Cost/CostModel.h). What follows from the two stages at a border alone is exact, so
-// all numbers are the least that a plan with this border takes, but for likelyTripMs().
+// all numbers are the least that a plan with this border takes, but for likely trips.
 #pragma once
 
 #include "Search/SplitLoads.h"
@@ -16,10 +16,12 @@ public:
 
   static constexpr int mixed = -1; ///< of a border: there are different splits at its sides
 
-  /// A value and its gradient over the border at place j, one after the other, in ms; `split`: of both sides, or mixed.
-  double leastTripMs(int j, int split) const { return at(leastTrips_, j, split); }
-  /// The same as slow as it may be, wherever the two stages are.
-  double likelyTripMs(int j, int split) const { return at(likelyTrips_, j, split); }
+  /// A value and its gradient over the border at place j, one after the other, in ms; `split`: of both sides, or mixed;
+  /// `isLikely`: as slow as it may be, wherever the two stages are.
+  double tripMs(int j, int split, bool isLikely) const {
+    return (isLikely ? likelyTrips_ : leastTrips_)[static_cast<std::size_t>(j) * static_cast<std::size_t>(splits_ + 1) +
+                                                   static_cast<std::size_t>(split + 1)];
+  }
 
   /// Whether members of a split have parts of what crosses place j, or may not meet others there.
   bool isParted(int j, int split) const { return parted_[index(j, split)]; }
@@ -32,10 +34,6 @@ public:
 private:
   std::size_t index(int j, int split) const {
     return static_cast<std::size_t>(j) * static_cast<std::size_t>(splits_) + static_cast<std::size_t>(split);
-  }
-  double at(const std::vector<double>& trips, int j, int split) const {
-    return trips[static_cast<std::size_t>(j) * static_cast<std::size_t>(splits_ + 1) +
-                 static_cast<std::size_t>(split + 1)];
   }
   void addTensor(const CostTensor& tensor, int split, const std::vector<int>& placeOf, const Machine& machine,
                  int members);

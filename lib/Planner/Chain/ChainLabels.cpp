@@ -60,30 +60,45 @@ bool ChainLabels::label(double timeMs, Of of) {
 
 /// Stages of one split between two places, with what they gather for those of other splits at either side.
 void ChainLabels::extend(int i, int j, int split) {
+  constexpr int mixed = ChainBorders::mixed;
   const bool isBoundBehind = j < n_ && borders_.isParted(j, split), isBound = i > 0 && borders_.isParted(i, split);
   for (const bool meetsBehind : {true, false}) {
     if (meetsBehind ? isBoundBehind && !loads_.isClean(j, split) : !isBoundBehind) continue;
-    const Front& behind = frontOf(j, meetsBehind ? ChainBorders::mixed : split);
+    const Front& behind = frontOf(j, meetsBehind ? mixed : split);
     if (behind.empty()) continue;
-    Border border{meetsBehind ? borders_.leastTripMs(j, ChainBorders::mixed) : borders_.leastTripMs(j, split)};
-    if (of_ == Of::likelyPlans) border.tripMs = borders_.likelyTripMs(j, meetsBehind ? ChainBorders::mixed : split);
+    const int most = mostReplicas(i, j, split, behind);
+    if (most < 1 || !mayBeFastEnough(i, j, split, most)) continue;
+    Border border{borders_.tripMs(j, meetsBehind ? mixed : split, of_ == Of::likelyPlans)};
     if (meetsBehind && isBoundBehind) border.valuesMs = borders_.valuesMs(i, j, split);
     for (const bool meets : {true, false}) {
       if (meets ? isBound && !loads_.isClean(i, split) : !isBound) continue;
       border.gradientsMs = meets && isBound ? borders_.gradientsMs(i, split) : 0;
-      extend(i, j, split, border, behind, frontOf(i, meets ? ChainBorders::mixed : split));
+      extend(i, j, split, border, behind, frontOf(i, meets ? mixed : split));
     }
   }
 }
 
+int ChainLabels::mostReplicas(int i, int j, int split, const Front& behind) const {
+  const int team = loads_.team(split), before = i == 0 ? 0 : relaxation_.fewest(i, 0, split);
+  const int most = (devices_ - before - labels_[static_cast<std::size_t>(behind.front())].devices) / team;
+  if ((states_.leastMs(j) - states_.leastMs(i)) / loads_.best().speed > timeMs_ * (most + 1)) return 0;
+  return options_.straight ? std::min(1, most) : most;
+}
+
+/// Whether so many replicas are, without what is gathered.
+bool ChainLabels::mayBeFastEnough(int i, int j, int split, int most) const {
+  const StageLoads& loads = loads_.of(split);
+  const StageLoads::Stage& stage = relaxation_.stage(j, static_cast<std::size_t>(i), split);
+  for (bool recompute : {false, true})
+    if ((recompute ? loads.mayRecompute() : !loads.mustRecompute()) &&
+        loads.fewestReplicas(stage, timeMs_, most, recompute) > 0)
+      return true;
+  return false;
+}
+
 void ChainLabels::extend(int i, int j, int split, const Border& border, const Front& behind, Front& front) {
   const StageLoads& loads = loads_.of(split);
-  const int team = loads_.team(split), before = i == 0 ? 0 : relaxation_.fewest(i, 0, split);
-  const int least = labels_[static_cast<std::size_t>(behind.front())].devices;
-  const int most =
-      options_.straight ? std::min(1, (devices_ - before - least) / team) : (devices_ - before - least) / team;
-  if (most < 1) return;
-  if ((states_.leastMs(j) - states_.leastMs(i)) / loads_.best().speed > timeMs_ * (most + 1)) return;
+  const int most = mostReplicas(i, j, split, behind);
   for (bool recompute : {false, true}) {
     if (recompute ? !loads.mayRecompute() : loads.mustRecompute()) continue;
     StageLoads::Stage stage = relaxation_.stage(j, static_cast<std::size_t>(i), split);
@@ -93,7 +108,15 @@ void ChainLabels::extend(int i, int j, int split, const Border& border, const Fr
     const int fewest = loads.fewestReplicas(stage, timeMs_, most, recompute);
     if (fewest == 0) continue;
     flights_.clear();
-    const Stage own{loads, stage, split, team, fewest, most, recompute, border.tripMs, recompute ? border.valuesMs : 0};
+    const Stage own{.loads = loads,
+                    .stage = stage,
+                    .split = split,
+                    .team = loads_.team(split),
+                    .fewest = fewest,
+                    .most = most,
+                    .recompute = recompute,
+                    .tripMs = border.tripMs,
+                    .lateValuesMs = recompute ? border.valuesMs : 0};
     extend(own, behind, front);
   }
 }

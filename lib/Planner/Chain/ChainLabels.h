@@ -111,6 +111,8 @@ private:
 
   Flight flightOf(const Stage& stage, int replicas) const;
   const Flight& flight(const Stage& stage, int replicas);
+  int mostReplicas(int i, int j, int split, const Front& behind) const;
+  bool mayBeFastEnough(int i, int j, int split, int most) const;
   void extend(int i, int j, int split);
   void extend(int i, int j, int split, const Border& border, const Front& behind, Front& front);
   void extend(const Stage& stage, const Front& behind, Front& front);
