@@ -63,7 +63,7 @@ void ChainLabels::extend(int i, int j, int split) {
   constexpr int mixed = ChainBorders::mixed;
   const bool isBoundBehind = j < n_ && borders_.isParted(j, split), isBound = i > 0 && borders_.isParted(i, split);
   for (const bool meetsBehind : {true, false}) {
-    if (meetsBehind ? isBoundBehind && !loads_.isClean(j, split) : !isBoundBehind) continue;
+    if (meetsBehind ? isBoundBehind && !mayMeet(j, split) : !isBoundBehind) continue;
     const Front& behind = frontOf(j, meetsBehind ? mixed : split);
     if (behind.empty()) continue;
     const int most = mostReplicas(i, j, split, behind);
@@ -71,7 +71,7 @@ void ChainLabels::extend(int i, int j, int split) {
     Border border{borders_.tripMs(j, meetsBehind ? mixed : split, of_ == Of::likelyPlans)};
     if (meetsBehind && isBoundBehind) border.valuesMs = borders_.valuesMs(i, j, split);
     for (const bool meets : {true, false}) {
-      if (meets ? isBound && !loads_.isClean(i, split) : !isBound) continue;
+      if (meets ? isBound && !mayMeet(i, split) : !isBound) continue;
       border.gradientsMs = meets && isBound ? borders_.gradientsMs(i, split) : 0;
       extend(i, j, split, border, behind, frontOf(i, meets ? mixed : split));
     }
@@ -294,27 +294,39 @@ void ChainLabels::insert(Front& front, const Label& label) {
   if (front.size() > mostLabels) thin(front);
 }
 
-/// Joins the two neighbours that differ least, or leaves one of them out.
+/// What is in no number above either of two labels, with the stages of the second.
+ChainLabels::Label ChainLabels::joined(const Label& first, const Label& second) {
+  Label label = second;
+  label.devices = std::min(first.devices, second.devices);
+  label.ahead = std::min(first.ahead, second.ahead);
+  label.behindMs = std::min(first.behindMs, second.behindMs);
+  label.lagMs = std::min(first.lagMs, second.lagMs);
+  label.lag = std::min(first.lag, second.lag);
+  return label;
+}
+
+/// Joins the two neighbours of which that takes least, or leaves one of them out.
 void ChainLabels::thin(Front& front) {
+  const auto at = [&](std::size_t k) -> const Label& { return labels_[static_cast<std::size_t>(front[k])]; };
   std::size_t closest = 1;
   double least = std::numeric_limits<double>::infinity();
   for (std::size_t k = 1; k + 1 < front.size(); ++k) {
-    const Label &a = labels_[static_cast<std::size_t>(front[k - 1])], &b = labels_[static_cast<std::size_t>(front[k])];
-    const double apart = std::abs(a.ahead - b.ahead) / (std::abs(b.ahead) + 1e-300) +
-                         std::abs(laggedMs(a) - laggedMs(b)) / (std::abs(b.ahead) + 1e-300) +
-                         static_cast<double>(b.devices - a.devices) / static_cast<double>(b.devices + 1);
+    const Label &a = at(k - 1), &b = at(k), both = joined(a, b);
+    const auto lostMs = [&](const Label& label) {
+      return (label.ahead - both.ahead) +
+             std::max(0.0, std::max(label.ahead, laggedMs(label)) - std::max(label.ahead, laggedMs(both)));
+    };
+    // One that is as good as the other but for what replicas stagger takes its place at no other cost.
+    double apart = lostMs(a) / (std::abs(b.ahead) + 1e-300);
+    if (a.ahead > b.ahead)
+      apart += lostMs(b) / (std::abs(b.ahead) + 1e-300) +
+               static_cast<double>(b.devices - a.devices) / static_cast<double>(b.devices + 1);
     if (apart < least) least = apart, closest = k;
   }
   if (of_ == Of::allPlans) {
-    Label joined = labels_[static_cast<std::size_t>(front[closest])];
-    const Label& other = labels_[static_cast<std::size_t>(front[closest - 1])];
-    joined.devices = std::min(joined.devices, other.devices);
-    joined.ahead = std::min(joined.ahead, other.ahead);
-    joined.behindMs = std::min(joined.behindMs, other.behindMs);
-    joined.lagMs = std::min(joined.lagMs, other.lagMs);
-    joined.lag = std::min(joined.lag, other.lag);
-    front[closest - 1] = static_cast<int>(labels_.size());
-    labels_.push_back(joined);
+    const bool isFirst = at(closest - 1).ahead <= at(closest).ahead; // whose stages are those of a plan
+    labels_.push_back(isFirst ? joined(at(closest), at(closest - 1)) : joined(at(closest - 1), at(closest)));
+    front[closest - 1] = static_cast<int>(labels_.size()) - 1;
   }
   front.erase(front.begin() + static_cast<std::ptrdiff_t>(closest));
 }
@@ -394,6 +406,9 @@ bool pdc::searchChain(ChainLabels& labels, int splits, double& lowMs, Incumbent&
   if (!incumbent.found()) return false;
   const bool isProven = raiseBound(labels, lowMs, incumbent);
   if (splits == 1 || isProven) return isProven;
+  labels.keepApart(true);
+  offerLikely(labels, lowMs, incumbent.limitMs(), incumbent);
+  labels.keepApart(false);
   for (int split = 0; split < splits; ++split) {
     labels.restrictTo(split);
     offerLikely(labels, lowMs, incumbent.limitMs(), incumbent);

@@ -58,12 +58,15 @@ public:
                     const Machine& machine);
 
   /// What labels are of: all plans, or such as are likely to be executed as fast as T. Those have as many minibatches
-  /// in flight as hideUpperBound() asks for, keep teams on one machine each and the split of a stage where the other
-  /// would gather, and count transfers as slow as they may be. Their labels are left out instead of joined.
+  /// in flight as hideUpperBound() asks for, keep teams on one machine each, and count transfers as slow as they may
+  /// be. Their labels are left out instead of joined.
   enum class Of : std::uint8_t { allPlans, likelyPlans };
 
   /// All stages labelled after this have this split; -1, the start: each may have any.
   void restrictTo(int split) { only_ = split; }
+
+  /// Whether stages of different splits do not meet where members have parts: what is gathered there takes long.
+  void keepApart(bool isApart) { isApart_ = isApart; }
 
   /// Labels all places for time `timeMs`. Returns whether place 0 has one with the devices that there are.
   bool label(double timeMs, Of of);
@@ -129,7 +132,9 @@ private:
            (laggedMs(a) <= b.ahead || (a.lagMs <= b.lagMs && a.lag <= b.lag));
   }
   void insert(Front& front, const Label& label);
+  static Label joined(const Label& first, const Label& second);
   void thin(Front& front);
+  bool mayMeet(int place, int split) const { return loads_.isClean(place, split) && !isApart_; }
   /// Labels at a place that a stage of another split may meet there, or of `split` only. Where nothing crosses in parts
   /// there are only the former.
   Front& frontOf(int place, int split) {
@@ -141,7 +146,7 @@ private:
   const PlannerOptions& options_;
   const Machine& machine_;
   Relaxation& relaxation_;
-  bool flushes_ = false, waitsForSlots_ = false;
+  bool flushes_ = false, waitsForSlots_ = false, isApart_ = false;
   double microbatches_ = 1, backwardShare_ = 0; ///< backwardShare_: at most, of a node
   int n_ = 0, devices_ = 0, only_ = -1;
   ChainBorders borders_;
