@@ -150,3 +150,25 @@ TEST(PlannerPdcLabels, ABatchEndsWithWhatReplicasStagger) {
     }
   EXPECT_EQ(exact, all);
 }
+
+// The second node gains nothing by teams, so splits mix; what members of the first have parts of is gathered.
+TEST(PlannerPdcLabels, SplitsDoNotMixForFree) {
+  PlannerInstance instance = twoNodes(1, 0.6, 1);
+  instance.options.schedule = "1f1b";
+  instance.options.straight = true;
+  instance.cluster.levels[0].count = 3;
+  instance.cluster.levels[0].bandwidthBytesPerS = 1e6;
+  instance.graph.tensors[0].bytes = 800;
+  CostGraph& pair = instance.graph.divided[0];
+  for (double CostNode::*time : {&CostNode::forwardMs, &CostNode::inputGradientMs, &CostNode::weightGradientMs})
+    pair.nodes[0].*time /= 2;
+  pair.tensors[0].bytes = 400;
+  pair.tensors[0].isPart = true;
+  const std::optional<PlanCost> best = bruteForce(instance.graph, instance.cluster, instance.options);
+  ASSERT_TRUE(best);
+  EXPECT_NEAR(best->timeMs, 1.9, 1e-9); // 1.5 of a member of the first stage, and 0.4
+  Labelled labelled(instance);
+  ASSERT_TRUE(labelled.apply);
+  EXPECT_TRUE(labelled.labels->label(best->timeMs * (1 + 1e-9), ChainLabels::Of::allPlans));
+  EXPECT_FALSE(labelled.labels->label(best->timeMs * (1 - 1e-6), ChainLabels::Of::allPlans));
+}
