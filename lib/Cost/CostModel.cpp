@@ -256,6 +256,21 @@ static std::vector<int> cutToMemory(const Pipeline& pipeline, const PlannerOptio
   return warmup;
 }
 
+/// Of a schedule with batches: what hides everything at the bound or, where that does not fit into memory, the least
+/// for the smallest time whose loops fit. Cutting down single stages would leave their loops no room.
+static std::vector<int> warmupOfBatches(const Pipeline& pipeline, const PlannerOptions& options, const Loads& loads,
+                                        const Plan& plan, double targetMs) {
+  const std::vector<int> wanted = hideUpperBound(plan, targetMs);
+  std::vector<int> fitting = cutToMemory(pipeline, options, wanted);
+  if (fitting == wanted) return fitting;
+  const auto adjust = [&](std::vector<int>& warmup) {
+    for (std::size_t s = 0; s < warmup.size(); ++s) warmup[s] = std::min(warmup[s], wanted[s]);
+  };
+  const auto fits = [&](const std::vector<int>& warmup) { return fitsIntoMemory(pipeline, options, warmup); };
+  const WarmupChoice choice = fastestWarmup(PipelineLoops(pipeline, loads), targetMs, adjust, fits);
+  return choice.warmup.empty() ? fitting : cutToMemory(pipeline, options, choice.warmup);
+}
+
 /// The warm-up that the kind of schedule prescribes; empty: none.
 static std::vector<int> prescribed(const Pipeline& pipeline, const ScheduleDef& kind) {
   std::vector<int> warmup;
@@ -283,7 +298,7 @@ static PlanCost costUnderPolicy(const Pipeline& pipeline, const Machine& machine
   }
   if (pipeline.microbatches == 0) return costOfHide(pipeline, options, loads);
   double target = std::max(batchBound(pipeline, options, loads), loads.cores.ms);
-  return costWith(pipeline, options, loads, cutToMemory(pipeline, options, hideUpperBound(describe(), target)));
+  return costWith(pipeline, options, loads, warmupOfBatches(pipeline, options, loads, describe(), target));
 }
 
 double pdc::inFlightMs(const Plan& plan, const PlannerOptions& options) {
@@ -297,6 +312,28 @@ PlanCost pdc::costWithWarmup(const Plan& plan, const PlannerOptions& options) {
   Machine machine(plan.cluster, options);
   Pipeline pipeline = pipelineOf(plan, machine, options);
   return costWith(pipeline, options, loadsOf(pipeline, machine), warmupOf(plan));
+}
+
+PlanCost pdc::costWithFilledWarmup(const Plan& plan, const PlannerOptions& options) {
+  if (!plan.schedule->flushes || !plan.schedule->takesWarmup() || options.warmupPolicy != WarmupPolicy::hide) return {};
+  const Machine machine(plan.cluster, options);
+  const Pipeline pipeline = pipelineOf(plan, machine, options);
+  const std::vector<int> own = warmupOf(plan), most = fillWarmup(plan);
+  for (const double share : {1.0, 0.75, 0.5, 0.25}) {
+    std::vector<int> warmup = own;
+    std::int64_t more =
+        0; // minibatches of the stage behind: one in front has as many more, so that no loop gets shorter
+    for (std::size_t s = own.size(); s-- > 0;) {
+      const std::int64_t R = pipeline.stages[s].replicas;
+      more = std::max<std::int64_t>((more + R - 1) / R, static_cast<std::int64_t>(share * (most[s] - own[s]))) * R;
+      warmup[s] += static_cast<int>(more / R);
+    }
+    adjustWarmup(plan, warmup);
+    if (warmup == own) return {};
+    if (cutToMemory(pipeline, options, warmup) == warmup)
+      return costWith(pipeline, options, loadsOf(pipeline, machine), std::move(warmup));
+  }
+  return {};
 }
 
 PlanCost pdc::costOf(const Plan& described, const PlannerOptions& options) {

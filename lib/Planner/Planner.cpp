@@ -221,6 +221,12 @@ static Expected<Plan> finish(const CostGraph& graph, const Cluster& cluster, con
     Expected<pdcrt::Schedule> schedule = scheduleFor(confirmed, diags);
     if (!schedule) return failure;
     double simulatedMs = simulate(confirmed, *schedule).timePerMinibatchMs;
+    if (chooses && plan.schedule->hasBatches) { // more of it may be slower
+      Expected<pdcrt::Schedule> found = scheduleFor(plan, diags);
+      if (!found) return failure;
+      const double foundMs = simulate(plan, *found).timePerMinibatchMs;
+      if (foundMs < simulatedMs * (1 - 1e-9)) confirmed = plan, simulatedMs = foundMs;
+    }
     plan = confirmed;
     if (plan.schedule->hasBatches || simulatedMs > 1.01 * plan.timeMs) plan.timeMs = std::max(plan.timeMs, simulatedMs);
     if (plan.schedule->splitsBackward && simulatedMs < plan.lowerBoundMs * (1 - 1e-9)) {

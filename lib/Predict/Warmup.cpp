@@ -88,6 +88,23 @@ std::vector<int> pdc::hideUpperBound(const Plan& plan, double timeMs) {
   return warmup;
 }
 
+std::vector<int> pdc::fillWarmup(const Plan& plan) {
+  const std::vector<Edge> edges = edgesOf(plan);
+  std::vector<int> warmup(plan.stages.size(), 0);
+  std::vector<double> behindMs(plan.stages.size(), 0);
+  for (std::size_t s = plan.stages.size(); s-- > 0;) {
+    for (const Edge& edge : edges)
+      if (edge.from == static_cast<int>(s) && edge.forward && edge.backward) {
+        const auto to = static_cast<std::size_t>(edge.to);
+        behindMs[s] = std::max(behindMs[s], edge.roundTripMs() + plan.stages[to].computeMs() + behindMs[to]);
+      }
+    const double forwardMs = plan.stages[s].forwardMs, most = mostUseful(plan, s);
+    warmup[s] = static_cast<int>(forwardMs * most > behindMs[s] ? std::floor(behindMs[s] / forwardMs) : most);
+  }
+  adjustWarmup(plan, warmup);
+  return warmup;
+}
+
 /// The lower bound for stage s, given those after s.
 static int lowerBoundOf(const Plan& plan, const std::vector<Edge>& edges, double timeMs, int s,
                         const std::vector<int>& warmup) {

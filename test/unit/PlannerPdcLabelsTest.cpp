@@ -113,3 +113,62 @@ TEST(PlannerPdcLabels, NoBatchIsFasterThanTheLabelsSay) {
   EXPECT_GT(counts.bounded, count / 4);
   EXPECT_GT(counts.close, counts.bounded / 4);
 }
+
+/// Two nodes in a row, in two splits: alone, and on teams of two that take as long, so that nothing is gained by them.
+static PlannerInstance twoNodes(double firstMs, double secondMs, int microbatches) {
+  PlannerInstance instance;
+  for (const double ms : {firstMs, secondMs}) {
+    CostNode node;
+    node.name = "n" + std::to_string(instance.graph.nodes.size());
+    node.forwardMs = node.inputGradientMs = node.weightGradientMs = ms;
+    instance.graph.nodes.push_back(node);
+  }
+  instance.graph.tensors.push_back({.name = "t", .from = 0, .to = {1}, .bytes = 0});
+  CostGraph pair = instance.graph;
+  pair.split = {.members = 2};
+  instance.graph.divided = {pair};
+  instance.cluster.levels = {{"device", 4, 1e9, 0}};
+  setMemory(instance.cluster, 1'000'000);
+  instance.options.schedule = "1f1b-flush";
+  instance.options.microbatches = microbatches;
+  return instance;
+}
+
+// Replicas of the second stage are not done at once: the first stage computes their gradients one after the other.
+TEST(PlannerPdcLabels, ABatchEndsWithWhatReplicasStagger) {
+  int exact = 0, all = 0;
+  for (const double secondMs : {2, 3, 4, 5, 6})
+    for (const int microbatches : {4, 6, 8, 9}) {
+      PlannerInstance instance = twoNodes(1, secondMs, microbatches);
+      const std::optional<PlanCost> best = bruteForce(instance.graph, instance.cluster, instance.options);
+      ASSERT_TRUE(best);
+      Labelled labelled(instance);
+      ASSERT_TRUE(labelled.apply);
+      EXPECT_TRUE(labelled.labels->label(best->timeMs * (1 + 1e-9), ChainLabels::Of::allPlans));
+      exact += !labelled.labels->label(best->timeMs * (1 - 1e-6), ChainLabels::Of::allPlans);
+      ++all;
+    }
+  EXPECT_EQ(exact, all);
+}
+
+// The second node gains nothing by teams, so splits mix; what members of the first have parts of is gathered.
+TEST(PlannerPdcLabels, SplitsDoNotMixForFree) {
+  PlannerInstance instance = twoNodes(1, 0.6, 1);
+  instance.options.schedule = "1f1b";
+  instance.options.straight = true;
+  instance.cluster.levels[0].count = 3;
+  instance.cluster.levels[0].bandwidthBytesPerS = 1e6;
+  instance.graph.tensors[0].bytes = 800;
+  CostGraph& pair = instance.graph.divided[0];
+  for (double CostNode::*time : {&CostNode::forwardMs, &CostNode::inputGradientMs, &CostNode::weightGradientMs})
+    pair.nodes[0].*time /= 2;
+  pair.tensors[0].bytes = 400;
+  pair.tensors[0].isPart = true;
+  const std::optional<PlanCost> best = bruteForce(instance.graph, instance.cluster, instance.options);
+  ASSERT_TRUE(best);
+  EXPECT_NEAR(best->timeMs, 1.9, 1e-9); // 1.5 of a member of the first stage, and 0.4
+  Labelled labelled(instance);
+  ASSERT_TRUE(labelled.apply);
+  EXPECT_TRUE(labelled.labels->label(best->timeMs * (1 + 1e-9), ChainLabels::Of::allPlans));
+  EXPECT_FALSE(labelled.labels->label(best->timeMs * (1 - 1e-6), ChainLabels::Of::allPlans));
+}

@@ -28,6 +28,70 @@ static bool isConnected(const Plan& plan) {
   return std::count(part.begin(), part.end(), part[0]) == std::ssize(part);
 }
 
+namespace {
+
+/// Stages of one node each in a batch, with times per minibatch.
+struct Batches {
+  explicit Batches(const std::vector<double>& stageMs) {
+    std::vector<std::int64_t> ends;
+    for (const double ms : stageMs) {
+      CostNode node;
+      node.forwardMs = node.inputGradientMs = node.weightGradientMs = ms / 3;
+      node.savedBytes = 1000;
+      if (!graph.nodes.empty()) {
+        const auto v = static_cast<std::int64_t>(graph.nodes.size());
+        graph.tensors.push_back({.name = "t" + std::to_string(v), .from = v - 1, .to = {v}, .bytes = 0});
+      }
+      graph.nodes.push_back(node);
+      ends.push_back(static_cast<std::int64_t>(graph.nodes.size()));
+    }
+    const auto stages = static_cast<std::int64_t>(ends.size());
+    cluster.levels = {{"device", stages, 1e9, 0}};
+    setMemory(cluster, 1'000'000);
+    options.schedule = "1f1b-flush";
+    options.microbatches = 32;
+    partition = partitionOfIntervals(ends, std::vector<int>(ends.size(), 1));
+  }
+
+  PlanCost cost() const { return costOf(described(), options); }
+  Plan described() const { return describePartition(graph, cluster, options, partition); }
+  double simulatedMs(const PlanCost& cost) const {
+    Plan plan = described();
+    for (std::size_t s = 0; s < plan.stages.size(); ++s) plan.stages[s].warmup = cost.warmup[s];
+    return simulate(plan, buildSchedule(shapeOf(plan))).timePerMinibatchMs;
+  }
+
+  CostGraph graph;
+  Cluster cluster;
+  PlannerOptions options;
+  Partition partition;
+};
+
+} // namespace
+
+TEST(PlannerPdcRunnable, BatchesKeepTheirLoopsWhereMemoryIsShort) {
+  Batches batches({3, 3, 3, 3, 3, 3});
+  const PlanCost free = batches.cost();
+  setMemory(batches.cluster, free.peakMemoryBytes * 60 / 100);
+  const PlanCost shortened = batches.cost();
+  ASSERT_TRUE(shortened.feasible);
+  EXPECT_LT(shortened.warmup[0], free.warmup[0]);
+  EXPECT_LT(batches.simulatedMs(shortened), 2 * batches.simulatedMs(free));
+}
+
+TEST(PlannerPdcRunnable, StagesComputeUntilTheirFirstGradientIsBack) {
+  Batches batches({3, 2, 2, 2, 2, 2});
+  const PlanCost cost = batches.cost();
+  Plan plan = batches.described();
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) plan.stages[s].warmup = cost.warmup[s];
+  const PlanCost filled = costWithFilledWarmup(plan, batches.options);
+  ASSERT_TRUE(filled.feasible);
+  EXPECT_LT(batches.simulatedMs(filled), 0.99 * batches.simulatedMs(cost));
+  setMemory(batches.cluster, cost.peakMemoryBytes);
+  plan.cluster = batches.cluster;
+  EXPECT_FALSE(costWithFilledWarmup(plan, batches.options).feasible); // there is no room for more
+}
+
 TEST(PlannerPdcRunnable, PlansTakeTheTimeThatTheyState) {
   std::uint64_t seed = 5;
   if (const char* text = std::getenv("PDC_TEST_SEED")) seed = std::strtoull(text, nullptr, 10);

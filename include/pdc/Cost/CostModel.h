@@ -139,6 +139,10 @@ double inFlightMs(const Plan& plan, const PlannerOptions& options);
 /// The time of `plan` with the warm-up that it states.
 PlanCost costWithWarmup(const Plan& plan, const PlannerOptions& options);
 
+/// The same with more warm-up, as much of that of fillWarmup() as fits into memory; not feasible where that is no more,
+/// or where the policy or the schedule says what it is.
+PlanCost costWithFilledWarmup(const Plan& plan, const PlannerOptions& options);
+
 /// costOf(describePartition(…)) for many partitions of one graph, without names. The arguments must outlive it.
 class CostModel {
 public:

@@ -20,6 +20,11 @@ std::vector<int> paperWarmup(const Plan& plan);
 /// A stage waits with sync=barrier, and with overlap too when the all-reduce takes more than a quarter of its period.
 std::vector<int> hideUpperBound(const Plan& plan, double timeMs);
 
+/// As many as a stage of a batch computes until its first gradient is back: with less it waits for that, and a batch
+/// takes longer where the first stages have the most to do. w_s = floor(behind_s / F_s), behind_s the longest way from
+/// stage s on and back, both transfers over each edge and the computation of each stage behind it.
+std::vector<int> fillWarmup(const Plan& plan);
+
 /// No smaller w_s reaches `timeMs`, given those of later stages. With f the longest path of forwards and transfers from
 /// stage s to a later stage u, b that of backwards from u to s, U the update, e the exposed all-reduce, for all u that
 /// have both:

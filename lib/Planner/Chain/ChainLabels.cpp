@@ -30,41 +30,14 @@ ChainLabels::ChainLabels(const CostGraph& graph, const std::vector<SolverProblem
       flushes_(options.schedule->hasBatches),
       waitsForSlots_(flushes_ && options.schedule->takesWarmup() && !options.schedule->forwardsFirst),
       microbatches_(static_cast<double>(options.microbatches)), n_(states.last()),
-      devices_(static_cast<int>(std::min<std::int64_t>(machine.components(0), 1 << 20))) {
-  const int top = machine.levels() - 1;
-  std::vector<int> place(problems[0].blocks.size());
-  for (std::size_t i = 0; i < place.size(); ++i)
-    place[static_cast<std::size_t>(problems[0].dag.order()[i])] = static_cast<int>(i);
-  const auto places = static_cast<std::size_t>(n_) + 1;
-  least_.assign(places, std::numeric_limits<double>::infinity());
-  likely_.assign(places, 0);
-  const auto splits = static_cast<std::size_t>(loads.count());
-  unclean_.assign(places * splits, false);
-  parted_.assign(places * splits, false);
-  for (int split = 0; split < loads.count(); ++split) {
-    const ChainSums sums(problems[static_cast<std::size_t>(split)], options, machine);
-    for (std::size_t j = 1; j + 1 < places; ++j) {
-      least_[j] = std::min(least_[j], 2 * (machine.routeLatencyMs(0) + sums.nextBytes[j] / machine.bytesPerMs(0)));
-      likely_[j] =
-          std::max(likely_[j], 2 * machine.transferMs(top, sums.cutBytes[j], loads.team(split) * sums.cutBytes[j]));
-      unclean_[j * splits + static_cast<std::size_t>(split)] = !loads.isClean(static_cast<int>(j), split);
-    }
-    const CostGraph& own = graph.in(split);
-    for (const CostTensor& tensor : own.tensors) {
-      if (!tensor.isPart || tensor.to.empty()) continue;
-      const auto placeOf = [&](std::int64_t node) {
-        return place[static_cast<std::size_t>(problems[0].blockOf[static_cast<std::size_t>(node)])];
-      };
-      int last = 0;
-      for (std::int64_t to : tensor.to) last = std::max(last, placeOf(to));
-      for (int j = placeOf(tensor.from) + 1; j <= last; ++j)
-        parted_[static_cast<std::size_t>(j) * splits + static_cast<std::size_t>(split)] = true;
-    }
-    for (std::size_t j = 0; j < places; ++j)
-      if (unclean_[j * splits + static_cast<std::size_t>(split)])
-        parted_[j * splits + static_cast<std::size_t>(split)] = true;
+      devices_(static_cast<int>(std::min<std::int64_t>(machine.components(0), 1 << 20))),
+      borders_(graph, problems, loads, options, machine) {
+  backwardShare_ = machine.coreMs(1) > 0 || loads.count() > 1 ? 1 : 0; // gathers may be in backwards alone
+  for (const CostNode& node : graph.nodes) {
+    const double backwardMs =
+        node.inputGradientMs + node.weightGradientMs + (loads.mayRecompute() ? node.forwardMs : 0);
+    if (backwardMs > 0) backwardShare_ = std::max(backwardShare_, backwardMs / (node.forwardMs + backwardMs));
   }
-  least_.front() = least_.back() = 0;
 }
 
 bool ChainLabels::label(double timeMs, Of of) {
@@ -85,25 +58,66 @@ bool ChainLabels::label(double timeMs, Of of) {
   return false;
 }
 
-/// Stages of one split between two places.
+/// Stages of one split between two places, with what they gather for those of other splits at either side.
 void ChainLabels::extend(int i, int j, int split) {
-  const StageLoads& loads = loads_.of(split);
+  constexpr int mixed = ChainBorders::mixed;
+  const bool isBoundBehind = j < n_ && borders_.isParted(j, split), isBound = i > 0 && borders_.isParted(i, split);
+  for (const bool meetsBehind : {true, false}) {
+    if (meetsBehind ? isBoundBehind && !mayMeet(j, split) : !isBoundBehind) continue;
+    const Front& behind = frontOf(j, meetsBehind ? mixed : split);
+    if (behind.empty()) continue;
+    const int most = mostReplicas(i, j, split, behind);
+    if (most < 1 || !mayBeFastEnough(i, j, split, most)) continue;
+    Border border{borders_.tripMs(j, meetsBehind ? mixed : split, of_ == Of::likelyPlans)};
+    if (meetsBehind && isBoundBehind) border.valuesMs = borders_.valuesMs(i, j, split);
+    for (const bool meets : {true, false}) {
+      if (meets ? isBound && !mayMeet(i, split) : !isBound) continue;
+      border.gradientsMs = meets && isBound ? borders_.gradientsMs(i, split) : 0;
+      extend(i, j, split, border, behind, frontOf(i, meets ? mixed : split));
+    }
+  }
+}
+
+int ChainLabels::mostReplicas(int i, int j, int split, const Front& behind) const {
   const int team = loads_.team(split), before = i == 0 ? 0 : relaxation_.fewest(i, 0, split);
-  const Front& behind = frontOf(j, split);
-  if (behind.empty()) return;
-  const int least = labels_[static_cast<std::size_t>(behind.front())].devices;
-  const int most =
-      options_.straight ? std::min(1, (devices_ - before - least) / team) : (devices_ - before - least) / team;
-  if (most < 1) return;
-  if ((states_.leastMs(j) - states_.leastMs(i)) / loads_.best().speed > timeMs_ * (most + 1)) return;
+  const int most = (devices_ - before - labels_[static_cast<std::size_t>(behind.front())].devices) / team;
+  if ((states_.leastMs(j) - states_.leastMs(i)) / loads_.best().speed > timeMs_ * (most + 1)) return 0;
+  return options_.straight ? std::min(1, most) : most;
+}
+
+/// Whether so many replicas are, without what is gathered.
+bool ChainLabels::mayBeFastEnough(int i, int j, int split, int most) const {
+  const StageLoads& loads = loads_.of(split);
   const StageLoads::Stage& stage = relaxation_.stage(j, static_cast<std::size_t>(i), split);
+  for (bool recompute : {false, true})
+    if ((recompute ? loads.mayRecompute() : !loads.mustRecompute()) &&
+        loads.fewestReplicas(stage, timeMs_, most, recompute) > 0)
+      return true;
+  return false;
+}
+
+void ChainLabels::extend(int i, int j, int split, const Border& border, const Front& behind, Front& front) {
+  const StageLoads& loads = loads_.of(split);
+  const int most = mostReplicas(i, j, split, behind);
   for (bool recompute : {false, true}) {
     if (recompute ? !loads.mayRecompute() : loads.mustRecompute()) continue;
+    StageLoads::Stage stage = relaxation_.stage(j, static_cast<std::size_t>(i), split);
+    // Values that have been gathered are kept, so recomputing does not gather them again.
+    (recompute ? stage.backwardMs : stage.forwardMs) += border.valuesMs;
+    stage.backwardMs += border.gradientsMs;
     const int fewest = loads.fewestReplicas(stage, timeMs_, most, recompute);
     if (fewest == 0) continue;
     flights_.clear();
-    const Stage own{loads, stage, split, team, fewest, most, recompute};
-    extend(own, behind, frontOf(i, split));
+    const Stage own{.loads = loads,
+                    .stage = stage,
+                    .split = split,
+                    .team = loads_.team(split),
+                    .fewest = fewest,
+                    .most = most,
+                    .recompute = recompute,
+                    .tripMs = border.tripMs,
+                    .lateValuesMs = recompute ? border.valuesMs : 0};
+    extend(own, behind, front);
   }
 }
 
@@ -123,6 +137,7 @@ ChainLabels::Flight ChainLabels::flightOf(const Stage& stage, int replicas) cons
   flight.isFastEnough = replicas == stage.fewest ||
                         stage.loads.bound(stage.stage, replicas, stage.recompute, stage.loads.best()) <= timeMs_;
   flight.computeMs = of.computeMs;
+  flight.backwardMs = of.backwardMs - stage.lateValuesMs;
   flight.loopMs = of.computeMs + of.updateMs + (of.isDelayed ? 0 : of.exposedMs);
   flight.syncLoopMs = of.isDelayed ? of.computeMs + of.updateMs + of.syncMs : 0;
   flight.workMs = std::ceil(microbatches_ / replicas) * of.computeMs;
@@ -157,7 +172,7 @@ std::int64_t ChainLabels::likelyWarmup(const Stage& stage, const Flight& flight,
   const std::int64_t ahead = flight.isExposed || behind.isExposed
                                  ? (behind.warmup + 2) * next + r - 2 * std::gcd(r, next)
                                  : (behind.warmup + 1) * next;
-  const double trips = borderMs(stage.stage.to) / timeMs_;
+  const double trips = stage.tripMs / timeMs_;
   return static_cast<std::int64_t>(std::ceil((static_cast<double>(ahead) + trips) / static_cast<double>(r) - rounding));
 }
 
@@ -166,7 +181,7 @@ void ChainLabels::addAsynchronous(const Stage& stage, const Label& label, int id
   const int i = stage.stage.from, j = stage.stage.to;
   const int before = i == 0 ? 0 : relaxation_.fewest(i, 0, stage.split);
   const int most = std::min(stage.most, (devices_ - before - label.devices) / stage.team);
-  const double ahead = label.ahead + borderMs(j) / timeMs_;
+  const double ahead = label.ahead + stage.tripMs / timeMs_;
   const auto add = [&](int replicas, double aheadOfIt, double computeMs, std::int64_t warmup, bool isExposed) {
     insert(front, {.devices = label.devices + replicas * stage.team,
                    .ahead = aheadOfIt + computeMs / timeMs_,
@@ -216,8 +231,8 @@ void ChainLabels::addFlushing(const Stage& stage, const Label& label, int id, Fr
     // Batches that replicas share unevenly repeat themselves after many of them only.
     if (of_ == Of::likelyPlans && options_.microbatches % replicas != 0) continue;
     const Flight& own = flight(stage, replicas);
-    const double behindMs = label.behindMs + borderMs(j) + own.computeMs,
-                 passedMs = label.ahead + borderMs(j) + own.computeMs;
+    const double behindMs = label.behindMs + stage.tripMs + own.computeMs,
+                 passedMs = label.ahead + stage.tripMs + own.computeMs;
     double workMs = own.workMs;
     if (waitsForSlots_ && own.mostWarmup >= 0) {
       const auto slots = static_cast<double>(own.mostWarmup) + 1;
@@ -230,68 +245,88 @@ void ChainLabels::addFlushing(const Stage& stage, const Label& label, int id, Fr
           std::min(likelyWarmup(stage, own, label), static_cast<std::int64_t>(std::ceil(microbatches_ / replicas)) - 1);
       if (warmup > own.mostWarmup) continue;
     }
-    const double restMs = std::max(workMs, passedMs);
-    if (own.isFastEnough && restMs + wayMs + (i == 0 ? own.endMs : 0) <= batchMs)
-      insert(front, {.devices = label.devices + replicas * stage.team,
-                     .ahead = restMs,
-                     .behindMs = behindMs,
-                     .next = id,
-                     .to = j,
-                     .replicas = replicas,
-                     .split = stage.split,
-                     .recompute = stage.recompute,
-                     .isExposed = own.isExposed,
-                     .warmup = warmup});
-    if (own.isFastEnough && workMs <= passedMs) return;
+    Label next{.devices = label.devices + replicas * stage.team,
+               .behindMs = behindMs,
+               .next = id,
+               .to = j,
+               .replicas = replicas,
+               .split = stage.split,
+               .recompute = stage.recompute,
+               .isExposed = own.isExposed,
+               .warmup = warmup};
+    const double laterMs = label.lagMs + stage.tripMs + own.computeMs,
+                 lastMs = laterMs + static_cast<double>(label.lag / replicas) * own.backwardMs;
+    next.ahead = std::max({workMs, passedMs, lastMs});
+    next.lag = options_.microbatches - 1 - (options_.microbatches - 1) / replicas * replicas;
+    next.lagMs = workMs;
+    const bool isLastOfUse = std::max(laggedMs(next), lastMs) <= passedMs;
+    Label later = next;
+    later.lag = label.lag;
+    later.lagMs = laterMs;
+    if (label.lag > 0 && laggedMs(later) > laggedMs(next)) next = later;
+    if (laggedMs(next) <= next.ahead) next.lag = 0, next.lagMs = 0;
+    if (own.isFastEnough && next.ahead + wayMs + (i == 0 ? own.endMs : 0) <= batchMs) insert(front, next);
+    if (own.isFastEnough && isLastOfUse) return;
   }
 }
 
 void ChainLabels::insert(Front& front, const Label& label) {
   const auto at = [&](int id) -> Label& { return labels_[static_cast<std::size_t>(id)]; };
-  auto place = std::upper_bound(front.begin(), front.end(), label.devices,
-                                [&](int devices, int id) { return devices < at(id).devices; });
-  if (place != front.begin() && at(*(place - 1)).ahead <= label.ahead) {
-    Label& better = at(*(place - 1));
-    if (of_ == Of::allPlans) better.behindMs = std::min(better.behindMs, label.behindMs);
-    return;
-  }
-  // Those with as many devices or more that are not less ahead.
+  const auto place = std::upper_bound(front.begin(), front.end(), label.devices,
+                                      [&](int devices, int id) { return devices < at(id).devices; });
+  for (auto better = place; better != front.begin();)
+    if (--better; isAsGood(at(*better), label)) {
+      if (of_ == Of::allPlans) at(*better).behindMs = std::min(at(*better).behindMs, label.behindMs);
+      return;
+    }
   auto first = place;
-  if (first != front.begin() && at(*(first - 1)).devices == label.devices) --first;
-  auto last = first;
-  double behindMs = label.behindMs;
-  for (; last != front.end() && at(*last).ahead >= label.ahead; ++last)
-    if (of_ == Of::allPlans) behindMs = std::min(behindMs, at(*last).behindMs);
+  while (first != front.begin() && at(*(first - 1)).devices == label.devices) --first;
   const auto id = static_cast<int>(labels_.size());
   labels_.push_back(label);
-  labels_.back().behindMs = behindMs;
-  if (first == last) {
-    front.insert(first, id);
-  } else {
-    *first = id;
-    front.erase(first + 1, last);
-  }
+  const auto isWorse = [&](int other) {
+    if (!isAsGood(label, at(other))) return false;
+    if (of_ == Of::allPlans) labels_.back().behindMs = std::min(labels_.back().behindMs, at(other).behindMs);
+    return true;
+  };
+  first = front.insert(first, id);
+  front.erase(std::remove_if(first + 1, front.end(), isWorse), front.end());
   constexpr std::size_t mostLabels = 48;
   if (front.size() > mostLabels) thin(front);
 }
 
-/// Joins the two neighbours that differ least, or leaves one of them out.
+/// What is in no number above either of two labels, with the stages of the second.
+ChainLabels::Label ChainLabels::joined(const Label& first, const Label& second) {
+  Label label = second;
+  label.devices = std::min(first.devices, second.devices);
+  label.ahead = std::min(first.ahead, second.ahead);
+  label.behindMs = std::min(first.behindMs, second.behindMs);
+  label.lagMs = std::min(first.lagMs, second.lagMs);
+  label.lag = std::min(first.lag, second.lag);
+  return label;
+}
+
+/// Joins the two neighbours of which that takes least, or leaves one of them out.
 void ChainLabels::thin(Front& front) {
+  const auto at = [&](std::size_t k) -> const Label& { return labels_[static_cast<std::size_t>(front[k])]; };
   std::size_t closest = 1;
   double least = std::numeric_limits<double>::infinity();
   for (std::size_t k = 1; k + 1 < front.size(); ++k) {
-    const Label &a = labels_[static_cast<std::size_t>(front[k - 1])], &b = labels_[static_cast<std::size_t>(front[k])];
-    const double apart = (a.ahead - b.ahead) / (std::abs(b.ahead) + 1e-300) +
-                         static_cast<double>(b.devices - a.devices) / static_cast<double>(b.devices + 1);
+    const Label &a = at(k - 1), &b = at(k), both = joined(a, b);
+    const auto lostMs = [&](const Label& label) {
+      return (label.ahead - both.ahead) +
+             std::max(0.0, std::max(label.ahead, laggedMs(label)) - std::max(label.ahead, laggedMs(both)));
+    };
+    // One that is as good as the other but for what replicas stagger takes its place at no other cost.
+    double apart = lostMs(a) / (std::abs(b.ahead) + 1e-300);
+    if (a.ahead > b.ahead)
+      apart += lostMs(b) / (std::abs(b.ahead) + 1e-300) +
+               static_cast<double>(b.devices - a.devices) / static_cast<double>(b.devices + 1);
     if (apart < least) least = apart, closest = k;
   }
   if (of_ == Of::allPlans) {
-    Label joined = labels_[static_cast<std::size_t>(front[closest])];
-    const Label& other = labels_[static_cast<std::size_t>(front[closest - 1])];
-    joined.devices = other.devices;
-    joined.behindMs = std::min(joined.behindMs, other.behindMs);
-    front[closest - 1] = static_cast<int>(labels_.size());
-    labels_.push_back(joined);
+    const bool isFirst = at(closest - 1).ahead <= at(closest).ahead; // whose stages are those of a plan
+    labels_.push_back(isFirst ? joined(at(closest), at(closest - 1)) : joined(at(closest - 1), at(closest)));
+    front[closest - 1] = static_cast<int>(labels_.size()) - 1;
   }
   front.erase(front.begin() + static_cast<std::ptrdiff_t>(closest));
 }
@@ -371,6 +406,9 @@ bool pdc::searchChain(ChainLabels& labels, int splits, double& lowMs, Incumbent&
   if (!incumbent.found()) return false;
   const bool isProven = raiseBound(labels, lowMs, incumbent);
   if (splits == 1 || isProven) return isProven;
+  labels.keepApart(true);
+  offerLikely(labels, lowMs, incumbent.limitMs(), incumbent);
+  labels.keepApart(false);
   for (int split = 0; split < splits; ++split) {
     labels.restrictTo(split);
     offerLikely(labels, lowMs, incumbent.limitMs(), incumbent);

@@ -23,6 +23,16 @@
 //
 //   rest_{s-1} = max(work_s, C_s + 2 c_j + rest_s),   rest + U_0 + e_0 ≤ m·T in front of the first stage
 //
+// Replicas stagger: the first replica of stage u is done with its last minibatch, number m - 1 - lag_u, when there are
+// lag_u = m - 1 - (n_u - 1)·R_u minibatches behind it. A replica of a stage t in front computes every R_t-th of them
+// after it, one backward B_t after the other. So a label also has (lag, lagMs): from the first forward behind its place
+// it takes lagMs until the gradient of minibatch m - 1 - lag comes back, and
+//
+//   rest_{t-1} ≥ C_t + 2 c + lagMs + floor(lag / R_t)·B_t
+//
+// It is that of stage t, (work_t, lag_t), or the one behind it, whichever may ask for more: B_t ≤ β·R_t·T for the
+// largest share β that backwards have in a node's time, so no stages in front make more of it than lagMs + lag·β·T.
+//
 // Proof that a T without a label of place 0 within the devices has no plan: by induction from the last stage, some
 // label of each border of a plan as fast as T is in no number above what the plan has there. Each step is monotone in
 // all of them, and a label is given up only for one that is in no number above it; where a front has too many labels,
@@ -32,6 +42,7 @@
 // Complexity of one T: O(n²) stages of each split, times labels of a front.
 #pragma once
 
+#include "Chain/ChainBorders.h"
 #include "Search/Search.h"
 
 namespace pdc {
@@ -47,12 +58,15 @@ public:
                     const Machine& machine);
 
   /// What labels are of: all plans, or such as are likely to be executed as fast as T. Those have as many minibatches
-  /// in flight as hideUpperBound() asks for, keep teams on one machine each and the split of a stage where the other
-  /// would gather, and count transfers as slow as they may be. Their labels are left out instead of joined.
+  /// in flight as hideUpperBound() asks for, keep teams on one machine each, and count transfers as slow as they may
+  /// be. Their labels are left out instead of joined.
   enum class Of : std::uint8_t { allPlans, likelyPlans };
 
   /// All stages labelled after this have this split; -1, the start: each may have any.
   void restrictTo(int split) { only_ = split; }
+
+  /// Whether stages of different splits do not meet where members have parts: what is gathered there takes long.
+  void keepApart(bool isApart) { isApart_ = isApart; }
 
   /// Labels all places for time `timeMs`. Returns whether place 0 has one with the devices that there are.
   bool label(double timeMs, Of of);
@@ -67,20 +81,22 @@ private:
   struct Label {
     int devices = 0;
     double ahead = 0, behindMs = 0; ///< ahead: in minibatches, or ms of a batch
+    double lagMs = 0;
+    std::int64_t lag = 0;
     int next = -1, to = 0, replicas = 0, split = 0;
     bool recompute = false, isExposed = false; ///< isExposed: its all-reduce delays what is in flight
     std::int64_t warmup = 0;
   };
-  /// Labels of which none is in no number above another, by devices.
+  /// Labels of which none is as good as another in all (isAsGood), by devices.
   using Front = std::vector<int>;
   /// A stage with a number of replicas.
   struct Flight {
     int replicas = 0;
     bool isFastEnough = false;
-    double computeMs = 0, loopMs = 0, syncLoopMs = 0; ///< syncLoopMs: 0 if there is no such loop
-    double workMs = 0;                                ///< of a batch, whatever memory there is
-    double endMs = 0;                                 ///< of a batch: behind the last gradient of stage 0
-    std::int64_t mostWarmup = -1;                     ///< that fits into memory
+    double computeMs = 0, backwardMs = 0, loopMs = 0, syncLoopMs = 0; ///< syncLoopMs: 0 if there is no such loop
+    double workMs = 0;                                                ///< of a batch, whatever memory there is
+    double endMs = 0;             ///< of a batch: behind the last gradient of stage 0
+    std::int64_t mostWarmup = -1; ///< that fits into memory
     bool isExposed = false;
   };
   struct Stage {
@@ -88,27 +104,41 @@ private:
     const StageLoads::Stage& stage;
     int split = 0, team = 1, fewest = 1, most = 1; ///< replicas
     bool recompute = false;
+    double tripMs = 0;       ///< there and back over the border behind it
+    double lateValuesMs = 0; ///< of the forward, but counted among the backward's
+  };
+  /// Of a stage: what it takes that there are others.
+  struct Border {
+    double tripMs = 0, valuesMs = 0, gradientsMs = 0;
   };
 
   Flight flightOf(const Stage& stage, int replicas) const;
   const Flight& flight(const Stage& stage, int replicas);
+  int mostReplicas(int i, int j, int split, const Front& behind) const;
+  bool mayBeFastEnough(int i, int j, int split, int most) const;
   void extend(int i, int j, int split);
+  void extend(int i, int j, int split, const Border& border, const Front& behind, Front& front);
   void extend(const Stage& stage, const Front& behind, Front& front);
   void addAsynchronous(const Stage& stage, const Label& label, int id, Front& front);
   void addFlushing(const Stage& stage, const Label& label, int id, Front& front);
   std::int64_t warmupFor(const Stage& stage, const Flight& flight, double ahead) const;
   std::int64_t likelyWarmup(const Stage& stage, const Flight& flight, const Label& behind) const;
-  void insert(Front& front, const Label& label);
-  void thin(Front& front);
-  double borderMs(int j) const { return (of_ == Of::allPlans ? least_ : likely_)[static_cast<std::size_t>(j)]; }
-  /// Labels that a stage of this split may meet at a place: all that are not bound to their split there.
-  Front& frontOf(int place, int split) {
-    return fronts_[static_cast<std::size_t>(place)][isBound(place, split) ? 1 + static_cast<std::size_t>(split) : 0];
+  /// The most that stages in front make of what replicas stagger.
+  double laggedMs(const Label& label) const {
+    return label.lagMs + static_cast<double>(label.lag) * backwardShare_ * timeMs_;
   }
-  bool isBound(int place, int split) const {
-    return (of_ == Of::allPlans ? unclean_
-                                : parted_)[static_cast<std::size_t>(place) * static_cast<std::size_t>(loads_.count()) +
-                                           static_cast<std::size_t>(split)];
+  bool isAsGood(const Label& a, const Label& b) const {
+    return a.devices <= b.devices && a.ahead <= b.ahead &&
+           (laggedMs(a) <= b.ahead || (a.lagMs <= b.lagMs && a.lag <= b.lag));
+  }
+  void insert(Front& front, const Label& label);
+  static Label joined(const Label& first, const Label& second);
+  void thin(Front& front);
+  bool mayMeet(int place, int split) const { return loads_.isClean(place, split) && !isApart_; }
+  /// Labels at a place that a stage of another split may meet there, or of `split` only. Where nothing crosses in parts
+  /// there are only the former.
+  Front& frontOf(int place, int split) {
+    return fronts_[static_cast<std::size_t>(place)][static_cast<std::size_t>(split + 1)];
   }
 
   const States& states_;
@@ -116,13 +146,10 @@ private:
   const PlannerOptions& options_;
   const Machine& machine_;
   Relaxation& relaxation_;
-  bool flushes_ = false, waitsForSlots_ = false;
-  double microbatches_ = 1;
+  bool flushes_ = false, waitsForSlots_ = false, isApart_ = false;
+  double microbatches_ = 1, backwardShare_ = 0; ///< backwardShare_: at most, of a node
   int n_ = 0, devices_ = 0, only_ = -1;
-  std::vector<double> least_, likely_; ///< both transfers over each border, in ms
-  /// Whether a split may meet no other at a place, and whether it had better not, because what crosses has to be
-  /// gathered; by place and split.
-  std::vector<bool> unclean_, parted_;
+  ChainBorders borders_;
   double timeMs_ = 0;
   Of of_ = Of::allPlans;
   std::vector<Label> labels_;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 using namespace pdc;
 
@@ -134,6 +135,17 @@ bool Incumbent::offer(const States& states, const std::vector<RelaxedStage>& pat
 /// takes too long: replicas that do not divide a batch may repeat themselves after very many minibatches.
 bool Incumbent::simulateBatches(const Partition& partition, PlanCost& cost) const {
   Plan plan = describePartition(graph_, cluster_, options_, partition, false);
+  const double leastMs = cost.timeMs;
+  if (!simulateBatches(plan, cost)) return false;
+  constexpr double closeEnough = 1.001;
+  if (cost.timeMs <= closeEnough * leastMs) return true;
+  PlanCost filled = costWithFilledWarmup(plan, options_);
+  if (filled.feasible && simulateBatches(plan, filled) && filled.timeMs * closeEnough < cost.timeMs)
+    cost = std::move(filled);
+  return true;
+}
+
+bool Incumbent::simulateBatches(Plan& plan, PlanCost& cost) const {
   for (std::size_t s = 0; s < plan.stages.size(); ++s) plan.stages[s].warmup = cost.warmup[s];
   pdcrt::Schedule schedule = buildSchedule(shapeOf(plan));
   std::int64_t minibatches = pdcrt::minibatchesInFlight(schedule) + 6 * pdcrt::periodMinibatches(schedule);
@@ -144,7 +156,8 @@ bool Incumbent::simulateBatches(const Partition& partition, PlanCost& cost) cons
     cost.loadMs = std::max(cost.loadMs, cost.timeMs);
     return true;
   }
-  plan.cluster.device.cores = 0;
+  const std::int64_t cores = std::exchange(plan.cluster.device.cores, 0);
   cost.loadMs = std::max(cost.loadMs, simulate(plan, schedule, minibatches).timePerMinibatchMs);
+  plan.cluster.device.cores = cores;
   return true;
 }

@@ -68,6 +68,7 @@ private:
   bool keepIfBetter(Partition partition);
   bool fits(const Partition& partition) const;
   bool simulateBatches(const Partition& partition, PlanCost& cost) const;
+  bool simulateBatches(Plan& plan, PlanCost& cost) const;
 
   const CostGraph& graph_;
   const Cluster& cluster_;

@@ -133,6 +133,7 @@ void StageLoads::memoryTerms(const Stage& stage, int replicas, bool recompute, s
 StageLoads::Flight StageLoads::flight(const Stage& stage, int replicas, bool recompute) const {
   Flight flight;
   flight.computeMs = computeMs(stage, recompute, best_.speed);
+  flight.backwardMs = hiddenMs(stage, recompute, best_.speed);
   flight.updateMs = updateMs(stage, replicas, best_.speed);
   flight.isDelayed = syncDelay(stage, replicas) > 0;
   if (replicas > 1) {

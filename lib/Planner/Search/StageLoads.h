@@ -85,7 +85,7 @@ public:
 
   /// What a stage adds to loops through it, at least, on the best device, and what minibatches in flight take.
   struct Flight {
-    double computeMs = 0, updateMs = 0, syncMs = 0;
+    double computeMs = 0, backwardMs = 0, updateMs = 0, syncMs = 0; ///< computeMs: both ways
     double exposedMs = 0;   ///< what the backward does not hide of its all-reduce
     bool isDelayed = false; ///< whether it goes on computing beside its all-reduce, until the next one
     std::int64_t baseBytes = 0, bytesPerWarmup = 0;
