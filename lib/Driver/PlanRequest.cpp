@@ -25,11 +25,13 @@ static void adoptFile(const ScheduleFile& file, PlannerOptions& planner) {
     planner.stageReplicas.push_back(stage.replicas);
     planner.warmup.push_back(stage.warmup);
     if (stage.syncDelay > 0) planner.sync = SyncPolicy::overlap;
-    if (stage.sharding == pdcrt::Sharding::optimizer && planner.shard == ShardPolicy::none)
-      planner.shard = ShardPolicy::optimizer;
+    planner.stageShards.push_back(stage.sharding == pdcrt::Sharding::optimizer);
     if (stage.sharding == pdcrt::Sharding::weights) planner.shard = ShardPolicy::weights;
     if (stage.shardDegree > 0) planner.shardDegree = stage.shardDegree;
   }
+  const bool divides = std::ranges::count(planner.stageShards, true) > 0;
+  if (planner.shard == ShardPolicy::none && divides) planner.shard = ShardPolicy::automatic;
+  if (planner.shard != ShardPolicy::automatic) planner.stageShards.clear();
 }
 
 /// --devices=N are on this machine, so they share its cores; an estimate is the same on every machine.

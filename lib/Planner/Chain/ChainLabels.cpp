@@ -18,7 +18,8 @@ bool ChainLabels::apply(const std::vector<SolverProblem>& problems, const States
     return false;
   if (machine.classes().size() != 1 || machine.classes()[0].memoryBytes <= 0 || machine.levels() == 0) return false;
   if (kind.splitsBackward || kind.isGiven || kind.stagesPerRank > 1 || (kind.hasBatches && !kind.flushes)) return false;
-  if (options.warmupPolicy != WarmupPolicy::hide || !options.stageReplicas.empty() || !options.stageSplits.empty())
+  if (options.warmupPolicy != WarmupPolicy::hide || !options.stageReplicas.empty() || !options.stageSplits.empty() ||
+      !options.stageShards.empty())
     return false;
   return isChain(problems[0]) && ChainSums(problems[0], options, machine).everyGradientReturns;
 }
@@ -97,12 +98,11 @@ void ChainLabels::extend(int i, int j, int split) {
   if (most < 1) return;
   if ((states_.leastMs(j) - states_.leastMs(i)) / loads_.best().speed > timeMs_ * (most + 1)) return;
   const StageLoads::Stage& stage = relaxation_.stage(j, static_cast<std::size_t>(i), split);
-  for (bool recompute : {false, true}) {
-    if (recompute ? !loads.mayRecompute() : loads.mustRecompute()) continue;
-    const int fewest = loads.fewestReplicas(stage, timeMs_, most, recompute);
+  for (const StageForm& form : loads.forms()) {
+    const int fewest = loads.fewestReplicas(stage, timeMs_, most, form);
     if (fewest == 0) continue;
     flights_.clear();
-    const Stage own{loads, stage, split, team, fewest, most, recompute};
+    const Stage own{loads, stage, split, team, fewest, most, form};
     extend(own, behind, frontOf(i, split));
   }
 }
@@ -117,16 +117,16 @@ void ChainLabels::extend(const Stage& stage, const Front& behind, Front& front) 
 }
 
 ChainLabels::Flight ChainLabels::flightOf(const Stage& stage, int replicas) const {
-  const StageLoads::Flight of = stage.loads.flight(stage.stage, replicas, stage.recompute);
+  const StageLoads::Flight of = stage.loads.flight(stage.stage, replicas, stage.form);
   Flight flight;
   flight.replicas = replicas;
-  flight.isFastEnough = replicas == stage.fewest ||
-                        stage.loads.bound(stage.stage, replicas, stage.recompute, stage.loads.best()) <= timeMs_;
+  flight.isFastEnough =
+      replicas == stage.fewest || stage.loads.bound(stage.stage, replicas, stage.form, stage.loads.best()) <= timeMs_;
   flight.computeMs = of.computeMs;
   flight.loopMs = of.computeMs + of.updateMs + (of.isDelayed ? 0 : of.exposedMs);
   flight.syncLoopMs = of.isDelayed ? of.computeMs + of.updateMs + of.syncMs : 0;
   flight.workMs = std::ceil(microbatches_ / replicas) * of.computeMs;
-  flight.endMs = options_.shards(2) ? 0 : of.updateMs + of.exposedMs;
+  flight.endMs = options_.shards(2, stage.form.shards) ? 0 : of.updateMs + of.exposedMs;
   flight.isExposed = replicas > 1 && (!of.isDelayed || of.syncMs > 0.25 * replicas * timeMs_);
   const std::int64_t room = stage.loads.best().limitBytes - of.baseBytes;
   if (room >= 0) flight.mostWarmup = of.bytesPerWarmup > 0 ? room / of.bytesPerWarmup : std::int64_t{1} << 40;
@@ -175,7 +175,7 @@ void ChainLabels::addAsynchronous(const Stage& stage, const Label& label, int id
                    .to = j,
                    .replicas = replicas,
                    .split = stage.split,
-                   .recompute = stage.recompute,
+                   .form = stage.form,
                    .isExposed = isExposed,
                    .warmup = warmup});
   };
@@ -239,7 +239,7 @@ void ChainLabels::addFlushing(const Stage& stage, const Label& label, int id, Fr
                      .to = j,
                      .replicas = replicas,
                      .split = stage.split,
-                     .recompute = stage.recompute,
+                     .form = stage.form,
                      .isExposed = own.isExposed,
                      .warmup = warmup});
     if (own.isFastEnough && workMs <= passedMs) return;
@@ -304,7 +304,7 @@ std::vector<std::vector<ChainStage>> ChainLabels::paths() const {
       int place = 0;
       for (int at = id; at > 0;) {
         const Label& label = labels_[static_cast<std::size_t>(at)];
-        path.push_back({place, label.to, label.replicas, label.recompute, {label.replicas}, label.split});
+        path.push_back({place, label.to, label.replicas, label.form, {label.replicas}, label.split});
         place = label.to;
         at = label.next;
       }

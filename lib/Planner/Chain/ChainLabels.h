@@ -68,7 +68,8 @@ private:
     int devices = 0;
     double ahead = 0, behindMs = 0; ///< ahead: in minibatches, or ms of a batch
     int next = -1, to = 0, replicas = 0, split = 0;
-    bool recompute = false, isExposed = false; ///< isExposed: its all-reduce delays what is in flight
+    StageForm form;
+    bool isExposed = false; ///< its all-reduce delays what is in flight
     std::int64_t warmup = 0;
   };
   /// Labels of which none is in no number above another, by devices.
@@ -87,7 +88,7 @@ private:
     const StageLoads& loads;
     const StageLoads::Stage& stage;
     int split = 0, team = 1, fewest = 1, most = 1; ///< replicas
-    bool recompute = false;
+    StageForm form;
   };
 
   Flight flightOf(const Stage& stage, int replicas) const;
