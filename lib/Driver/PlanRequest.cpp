@@ -91,7 +91,6 @@ Expected<PlanRequest> pdc::planRequest(const CompileOptions& options, const pdcr
   if (!teams) return failure;
   request.machines = std::move(*teams);
   request.teamSums = options.split.tokens;
-  request.planner.shard = shardBesideTeams(request.planner.shard, !options.split.isNone());
   // The threads of a rank share its cores.
   if (request.machines.device.cores > 0)
     request.machines.device.cores = std::max<std::int64_t>(request.machines.device.cores / request.threads, 1);
