@@ -82,7 +82,7 @@ Plan pdc::describePartition(const CostGraph& graph, const Cluster& cluster, cons
   Pipeline pipeline = pipelineOf(graph, Machine(cluster, options), options, partition, stageOf);
   describeStages(graph, partition, pipeline, plan, withNames);
   for (PlanStage& stage : plan.stages)
-    stage.optimizerBytes = options.optimizerBytes(stage.parameterBytes, stage.replicas);
+    stage.optimizerBytes = options.optimizerBytes(stage.parameterBytes, stage.owners());
   describeCrossings(graph, plan);
   return plan;
 }
@@ -388,5 +388,6 @@ bool pdc::isBetter(const PlanCost& a, const Partition& partitionA, const PlanCos
   if (decided) return less;
   less = isEarlier([](const PartitionStage& s) { return s.nodes; }, decided);
   if (decided) return less;
-  return earlier([](const PartitionStage& s) { return std::tuple(s.replicas, s.recompute, s.ofClass, s.split); });
+  return earlier(
+      [](const PartitionStage& s) { return std::tuple(s.replicas, s.recompute, s.shards, s.ofClass, s.split); });
 }

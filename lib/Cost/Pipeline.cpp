@@ -92,7 +92,7 @@ static PipelineStage sumOf(const CostGraph& graph, const PlannerOptions& options
   PipelineStage stage;
   stage.replicas = part.replicas;
   stage.team = part.team;
-  stage.sharding = options.sharding(part.replicas);
+  stage.sharding = options.sharding(part.replicas, part.shards);
   if (stage.isSharded() && options.owners(part.replicas) < part.replicas) stage.shardDegree = options.shardDegree;
   std::int64_t scratch = 0, workspace = 0;
   for (std::int64_t v : part.nodes) {
@@ -346,7 +346,7 @@ int pdc::versionsOf(const Pipeline& pipeline, const PlannerOptions& options, con
 
 StageBytes pdc::bytesOf(const PipelineStage& stage, const PlannerOptions& options) {
   StageBytes bytes = stage.bytes;
-  bytes.optimizer = options.optimizerBytes(bytes.parameters, stage.replicas);
+  bytes.optimizer = options.optimizerBytes(bytes.parameters, stage.owners());
   return stage.isInShards() ? inShards(bytes, stage.owners()) : bytes;
 }
 

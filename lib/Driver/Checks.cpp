@@ -26,11 +26,6 @@ Status pdc::checkPrecision(const CompileOptions& options, const Graph& main, con
 }
 
 Status pdc::checkTarget(const CompileOptions& options, Diagnostics& diags) {
-  const std::string shard = "--shard=" + std::string(nameOf(options.planner.shard));
-  if (shardBesideTeams(options.planner.shard, true) != ShardPolicy::none && !options.split.isNone())
-    return diags.error({}).exit(ExitCode::usage).help("leave out " + shard + ", or --split=" + toText(options.split))
-           << shard << ": the optimizer's state of " << options.split.members
-           << " members of a team is not divided over replicas, too";
   if (options.target == Target::cuda && options.debugNan)
     return diags.error({}).exit(ExitCode::usage).help("leave out --debug-nan, or --target=cuda")
            << "--debug-nan looks at memory that only the GPU sees";

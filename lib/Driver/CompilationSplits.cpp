@@ -103,7 +103,7 @@ Status Compilation::offerNone(PlanRequest& request, std::optional<Costs>& costs)
 Status Compilation::checkGivenSplits(bool mayMix) {
   if (!mayMix)
     return diags_.error({}).exit(ExitCode::unsupported).help("take one --split for all stages")
-           << "stages have different splits under schedules with one stage per rank, on CPUs, without shards, "
+           << "stages have different splits under schedules with one stage per rank, on CPUs, without "
               "--edge-codec and a schedule in a file only";
   for (const OfferedSplit& offer : offers_)
     if (!offer.costs)
@@ -148,7 +148,6 @@ Status Compilation::chooseSplit(PlanRequest& request, std::optional<Costs>& cost
   if (isGiven && !checkGivenSplits(mayMix)) return failure;
   PlannerOptions planner = request.planner;
   planner.stageSplits = options_.stageSplits;
-  planner.shard = shardBesideTeams(planner.shard, true);
   Diagnostics silent(nullptr);
   bool isConstrained = false;
   if (mayMix)
@@ -163,13 +162,11 @@ Status Compilation::chooseSplit(PlanRequest& request, std::optional<Costs>& cost
     if (!stages_) return failure;
     chosen_ = stages_->plan;
     costs->graph = stages_->graph;
-    request.planner.shard = planner.shard;
     request.planner.stageReplicas = planner.stageReplicas;
     offers_.clear();
     return success;
   }
   takeFastest(offers, costs);
-  if (!options_.stageSplits.empty()) request.planner.shard = planner.shard;
   return success;
 }
 

@@ -261,7 +261,9 @@ Expected<Plan> Compilation::plan(const CostGraph& costs, const PlanRequest& requ
 void Compilation::explain(const Costs& costs, const PlanRequest& request, const Plan& plan) {
   out_ << "planned " << std::fixed << std::setprecision(3) << plan.timeMs << " ms per minibatch, "
        << certificateOf(plan) << overText(offers_, isOverEach(plan.timeMs))
-       << (asked_.planner.shard == ShardPolicy::automatic ? ", with shards of one kind in all stages or none" : "")
+       << (asked_.planner.choosesShards() && request.planner.schedule->stagesPerRank > 1
+               ? ", with shards of one kind in all stages or none"
+               : "")
        << "\n"
        << toText(explainPlan(costs.graph, request.machines, request.planner, plan), plan);
   if (!undivided_.empty()) out_ << "stages are not divided: " << undivided_ << "\n";

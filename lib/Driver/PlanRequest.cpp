@@ -25,11 +25,13 @@ static void adoptFile(const ScheduleFile& file, PlannerOptions& planner) {
     planner.stageReplicas.push_back(stage.replicas);
     planner.warmup.push_back(stage.warmup);
     if (stage.syncDelay > 0) planner.sync = SyncPolicy::overlap;
-    if (stage.sharding == pdcrt::Sharding::optimizer && planner.shard == ShardPolicy::none)
-      planner.shard = ShardPolicy::optimizer;
+    planner.stageShards.push_back(stage.sharding == pdcrt::Sharding::optimizer);
     if (stage.sharding == pdcrt::Sharding::weights) planner.shard = ShardPolicy::weights;
     if (stage.shardDegree > 0) planner.shardDegree = stage.shardDegree;
   }
+  const bool divides = std::ranges::count(planner.stageShards, true) > 0;
+  if (planner.shard == ShardPolicy::none && divides) planner.shard = ShardPolicy::automatic;
+  if (planner.shard != ShardPolicy::automatic) planner.stageShards.clear();
 }
 
 /// --devices=N are on this machine, so they share its cores; an estimate is the same on every machine.
@@ -88,7 +90,6 @@ Expected<PlanRequest> pdc::planRequest(const CompileOptions& options, const pdcr
   if (!teams) return failure;
   request.machines = std::move(*teams);
   request.teamSums = options.split.tokens;
-  request.planner.shard = shardBesideTeams(request.planner.shard, !options.split.isNone());
   // The threads of a rank share its cores.
   if (request.machines.device.cores > 0)
     request.machines.device.cores = std::max<std::int64_t>(request.machines.device.cores / request.threads, 1);

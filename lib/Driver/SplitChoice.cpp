@@ -151,8 +151,7 @@ WhyUndivided pdc::whyUndivided(const PlanRequest& request, const CompileOptions&
   if (options.emit == "annotated-onnx") return {.reason = "--emit=annotated-onnx writes the split that --split names"};
   if (planner.schedule->stagesPerRank > 1)
     return {.reason = "under '" + planner.schedule.name() + "' each rank has several stages"};
-  if (shardBesideTeams(planner.shard, true) != ShardPolicy::none)
-    return {.reason = "--shard divides what replicas have"};
+  if (!planner.stageShards.empty()) return {.reason = "--shard says what the stages are"};
   if (planner.edgeCodec.policy != EdgeCodecPolicy::none) return {.reason = "--edge-codec says what stages send"};
   if (!planner.stageReplicas.empty()) return {.reason = "--replicas says what the stages are"};
   if (planner.warmupPolicy == WarmupPolicy::given) return {.reason = "--warmup says what the stages are"};
@@ -166,7 +165,6 @@ WhyUndivided pdc::whyUndivided(const PlanRequest& request, const CompileOptions&
 
 bool pdc::canMixSplits(const PlanRequest& request, const CompileOptions& options) {
   return request.planner.schedule->stagesPerRank == 1 && !request.file() && options.target == Target::cpu &&
-         shardBesideTeams(request.planner.shard, true) == ShardPolicy::none &&
          request.planner.edgeCodec.policy == EdgeCodecPolicy::none;
 }
 

@@ -186,13 +186,6 @@ Status pdc::checkTeams(const Plan& plan, Diagnostics& diags) {
              << "rank " << rank.rank << " has " << rank.devices.size() << " devices for the " << membersOf(plan, rank)
              << " members of a team";
   }
-  for (std::size_t s = 0; s < plan.stages.size(); ++s)
-    if (plan.stages[s].isSharded())
-      return diags.error(plan.at("/stages/" + std::to_string(s) + "/shard"))
-                 .exit(ExitCode::unsupported)
-                 .help("leave out \"shard\" of this stage, or \"split\" of all")
-             << "the replicas of stage " << s << " have shards, and stages of this plan are divided over teams: one of "
-             << "the two is possible";
   return success;
 }
 

@@ -8,11 +8,6 @@
 
 namespace pdc {
 
-/// What replicas divide where stages have teams: what the planner may choose is then nothing.
-inline ShardPolicy shardBesideTeams(ShardPolicy asked, bool haveTeams) {
-  return haveTeams && asked == ShardPolicy::automatic ? ShardPolicy::none : asked;
-}
-
 /// Refuses --split=ep:N where samples of an input do not lie along its first axis.
 Status checkSamples(const Graph& graph, const TeamSplit& split, const BatchAxes& batch, Diagnostics& diags);
 
@@ -48,7 +43,7 @@ Graph& mainOf(const Module& module, const Plan& plan, std::size_t stage);
 Status giveSplits(Plan& plan, const std::vector<TeamSplit>& splits, const Cluster& machines, Diagnostics& diags);
 
 /// Refuses a plan with teams that cannot run: its ranks have no device for each member, or host stages with teams of
-/// different sizes, or there are shards.
+/// different sizes.
 Status checkTeams(const Plan& plan, Diagnostics& diags);
 
 /// For --explain: what is divided, what is not, and why.

@@ -31,7 +31,7 @@ std::int64_t liveBytesOf(const PlanRank& rank, const pdcrt::Schedule& schedule,
   return std::max(kept + phase, evaluation);
 }
 
-/// Bytes of the largest shard of a stage, and of the most of which a replica makes the sum; 0: its replicas divide
+/// Bytes of the largest shard of a stage, and of the most of which a process makes the sum; 0: its replicas divide
 /// nothing.
 struct ShardSizes {
   std::size_t largest = 0, summed = 0;
@@ -45,7 +45,7 @@ ShardSizes shardsOf(const MemoryPlan& memory, const pdcrt::ScheduleStage& shape)
                                                    placed.type.layout == filterInBlocks ? placed.type.shape[0] : 0));
   const pdcrt::Shards shards(parameters, shape.replicas, shape.owners());
   return {static_cast<std::size_t>(shards.most()) * sizeof(float),
-          static_cast<std::size_t>(shards.mostSummed()) * sizeof(float)};
+          static_cast<std::size_t>(shards.mostSummed(shape.terms() / shape.replicas)) * sizeof(float)};
 }
 
 /// What the optimizer keeps of a stage in each replica.

@@ -189,6 +189,7 @@ static void giveReason(Alternative& alternative, const Plan& plan) {
 static PlannerOptions freed(const PlannerOptions& options) {
   PlannerOptions result = options;
   result.stageReplicas.clear();
+  result.stageShards.clear();
   if (result.warmupPolicy == WarmupPolicy::given) result.warmupPolicy = WarmupPolicy::hide;
   return result;
 }
@@ -256,14 +257,16 @@ static std::vector<Alternative> alternativesOf(const Replanner& replanner, const
     add("with whole weights", [](PlannerOptions& o) { o.shard = ShardPolicy::optimizer; });
   if (options.shard != ShardPolicy::none)
     add("with whole optimizer states", [](PlannerOptions& o) { o.shard = ShardPolicy::none; });
+  if (options.shard == ShardPolicy::automatic && options.schedule->stagesPerRank == 1)
+    add("with shards in all stages", [](PlannerOptions& o) { o.shard = ShardPolicy::optimizer; });
   if (!options.stageReplicas.empty() || options.warmupPolicy == WarmupPolicy::given)
     add("without the given replicas and warm-up", [](PlannerOptions&) {});
   return alternatives;
 }
 
-/// What ShardPolicy::automatic has come to: other plans are like this one.
+/// What ShardPolicy::automatic has come to where it is alike in all stages: other plans are like this one.
 static PlannerOptions settled(PlannerOptions options, const Plan& plan) {
-  if (options.shard != ShardPolicy::automatic) return options;
+  if (!options.choosesShards() || options.schedule->stagesPerRank == 1) return options;
   options.shard = ShardPolicy::none;
   for (const PlanStage& stage : plan.stages) {
     if (stage.sharding == pdcrt::Sharding::weights) options.shard = ShardPolicy::weights;
@@ -313,9 +316,6 @@ static std::vector<ShardedStage> shardsOf(const Plan& plan, const PlannerOptions
     const PlanStage& stage = plan.stages[s];
     if (stage.replicas == 1) continue;
     const bool isSharded = stage.isSharded();
-    PlannerOptions whole = options, shared = options;
-    whole.shard = ShardPolicy::none;
-    shared.shard = ShardPolicy::optimizer;
     const int sweeps = options.schedule->sweeps(static_cast<int>(s), static_cast<int>(plan.stages.size()));
     const bool isInShards = stage.sharding == pdcrt::Sharding::weights;
     const int owners = isSharded ? stage.owners() : stage.replicas;
@@ -326,8 +326,8 @@ static std::vector<ShardedStage> shardsOf(const Plan& plan, const PlannerOptions
                       .replicas = stage.replicas,
                       .isSharded = isSharded,
                       .owners = owners,
-                      .savedBytes = whole.optimizerBytes(stage.parameterBytes, stage.replicas) -
-                                    shared.optimizerBytes(stage.parameterBytes, stage.replicas),
+                      .savedBytes = options.optimizerBytes(stage.parameterBytes, 1) -
+                                    options.optimizerBytes(stage.parameterBytes, owners),
                       .updateMs = isSharded ? updateMs * owners : updateMs,
                       .shardUpdateMs = isSharded ? updateMs : updateMs / owners,
                       .gatherMs = stage.gatherMs(),

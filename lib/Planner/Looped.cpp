@@ -76,6 +76,10 @@ private:
       return diags_.error({}).exit(ExitCode::unsupported).help("take equal devices, or another schedule")
              << "'" << options_.schedule.name() << "' places stages in turn, on devices that are equal";
     const std::vector<int>& replicas = options_.stageReplicas;
+    if (replicas.empty() && !options_.stageShards.empty())
+      return diags_.error({}).exit(ExitCode::usage).help("give --replicas, too, or one --shard for all stages")
+             << "--shard has an entry for each of " << options_.stageShards.size() << " stages, and '"
+             << options_.schedule.name() << "' may have any number of them";
     if (replicas.empty()) return success;
     if (replicas.size() % static_cast<std::size_t>(chunks_) != 0)
       return diags_.error({}).exit(ExitCode::unsupported).help("give replicas for a multiple of that")
@@ -109,7 +113,7 @@ private:
   }
 
   bool divides(const Shape& shape) const {
-    if (options_.shards(shape.copies) && shape.copies % options_.owners(shape.copies) != 0) return false;
+    if (options_.shards(shape.copies, false) && shape.copies % options_.owners(shape.copies) != 0) return false;
     return !options_.schedule->fillsRanks || options_.microbatches % (std::int64_t{shape.ranks} * shape.copies) == 0;
   }
 
@@ -140,6 +144,7 @@ private:
     std::vector<int> replicas(static_cast<std::size_t>(stages), shape.copies);
     Partition partition = partitionOfIntervals(balancedCut(graph_, places_, stages), replicas);
     for (PartitionStage& stage : partition.stages) stage.recompute = recompute;
+    for (std::size_t s = 0; s < options_.stageShards.size(); ++s) partition.stages[s].shards = options_.stageShards[s];
     const std::vector<bool> none(graph_.tensors.size(), false);
     if (options_.edgeCodec.policy == EdgeCodecPolicy::none) return candidateWith(partition, none);
     const std::vector<bool> all = codecsBetweenRanks(graph_, describePartition(graph_, cluster_, options_, partition));

@@ -45,9 +45,23 @@ Status pdc::parseWarmup(const std::string& text, PlannerOptions& planner, Diagno
 
 Status pdc::parseShard(const std::string& text, PlannerOptions& planner, Diagnostics& diags) {
   const auto error = [&] {
-    return diags.error({}).exit(ExitCode::usage).help("one of none, optimizer, weights, weights:D and auto")
+    return diags.error({})
+               .exit(ExitCode::usage)
+               .help("one of none, optimizer, weights, weights:D and auto; or none or optimizer for each stage: "
+                     "--shard=optimizer,none")
            << "--shard: expected what replicas divide, with D from 2 to 1024, got '" << text << "'";
   };
+  planner.stageShards.clear();
+  if (text.find(',') != std::string::npos) {
+    planner.shard = ShardPolicy::automatic;
+    planner.shardDegree = 0;
+    for (const std::string& part : split(text, ',')) {
+      const std::optional<pdcrt::Sharding> own = policyNamed(shardings, part);
+      if (!own || *own == pdcrt::Sharding::weights) return error();
+      planner.stageShards.push_back(*own == pdcrt::Sharding::optimizer);
+    }
+    return success;
+  }
   const std::size_t colon = text.find(':');
   const std::optional<ShardPolicy> policy = policyNamed(shardPolicies, text.substr(0, colon));
   if (!policy) return error();

@@ -60,6 +60,11 @@ static Status checkOptions(const CostGraph& graph, const Cluster& cluster, const
     return diags.error({}).exit(ExitCode::usage).help("give one split for each stage, or one for all")
            << "there are splits for " << options.stageSplits.size() << " stages, and replicas for "
            << options.stageReplicas.size();
+  for (const auto& [count, what] :
+       {std::pair(options.stageReplicas.size(), "replicas"), std::pair(options.stageSplits.size(), "splits")})
+    if (!options.stageShards.empty() && count > 0 && count != options.stageShards.size())
+      return diags.error({}).exit(ExitCode::usage).help("give one entry for each stage, or one for all")
+             << "--shard is for " << options.stageShards.size() << " stages, the " << what << " are for " << count;
   for (const TeamSplit& split : options.stageSplits) {
     int number = 0;
     while (number < graph.splits() && graph.in(number).split != split) ++number;
@@ -245,10 +250,16 @@ static Expected<Plan> finish(const CostGraph& graph, const Cluster& cluster, con
 }
 
 /// What a plan that turned out slower than the cost model says competes with: the best one without replicas, and data
-/// parallelism, of which the cost model knows all. Nobody shall find a better plan by asking for these.
+/// parallelism, of which the cost model knows all, and where shards are chosen, those without a choice. Nobody shall
+/// find a better plan by asking for these.
 static std::vector<PlannerOptions> simplerPlans(const Cluster& cluster, const PlannerOptions& options) {
   std::vector<PlannerOptions> simpler(1, options);
   simpler.front().straight = true;
+  for (const ShardPolicy alike : {ShardPolicy::none, ShardPolicy::optimizer})
+    if (options.choosesShards()) {
+      simpler.push_back(options);
+      simpler.back().shard = alike;
+    }
   const std::int64_t devices = cluster.deviceCount();
   if (options.schedule->inFlightFitsBatch && devices > options.microbatches) return simpler;
   simpler.push_back(options);
@@ -294,8 +305,7 @@ static Expected<Plan> planEncoded(const CostGraph& graph, const Cluster& cluster
 static bool hasPlan(const CostGraph& graph, const Cluster& cluster, const PlannerOptions& options) {
   Diagnostics ignored(nullptr);
   if (!checkOptions(graph, cluster, options, ignored)) return false;
-  if (options.edgeCodec.policy != EdgeCodecPolicy::none || options.shard == ShardPolicy::automatic ||
-      options.schedule->stagesPerRank > 1)
+  if (options.edgeCodec.policy != EdgeCodecPolicy::none || options.schedule->stagesPerRank > 1)
     return static_cast<bool>(planPipeline(graph, cluster, options, ignored));
   return solve(withTiesKeptTogether(graph, options), cluster, options).has_value();
 }
@@ -318,6 +328,7 @@ std::optional<std::int64_t> pdc::fewestDevices(const CostGraph& graph, const Clu
   flat.device = cluster.deviceAt(0);
   PlannerOptions free = options;
   free.stageReplicas.clear();
+  free.stageShards.clear();
   if (free.warmupPolicy == WarmupPolicy::given) free.warmupPolicy = WarmupPolicy::hide;
   const std::int64_t limit = deviceClasses(flat, free)[0].memoryBytes;
   if (graph.nodes.empty() || limit <= 0) return std::nullopt;
@@ -328,7 +339,8 @@ std::optional<std::int64_t> pdc::fewestDevices(const CostGraph& graph, const Clu
   return std::nullopt;
 }
 
-/// --shard=auto: what is whole, unless only shards of it fit, or are faster.
+/// --shard=auto where ranks have several stages: what is whole, unless only shards of it fit, or are faster; alike in
+/// all stages.
 static Expected<Plan> planWithShards(const CostGraph& graph, const Cluster& cluster, PlannerOptions options,
                                      Diagnostics& diags) {
   std::vector<ShardPolicy> policies = {ShardPolicy::none, ShardPolicy::optimizer};
@@ -356,7 +368,8 @@ Expected<Plan> pdc::planPipeline(const CostGraph& given, const Cluster& cluster,
                                  Diagnostics& diags) {
   if (given.nodes.empty()) return diags.error({given.model}) << "expected a graph with at least one node, got none";
   if (!checkOptions(given, cluster, options, diags)) return failure;
-  if (options.shard == ShardPolicy::automatic) return planWithShards(given, cluster, options, diags);
+  if (options.choosesShards() && options.schedule->stagesPerRank > 1)
+    return planWithShards(given, cluster, options, diags);
   const CostGraph graph = withTiesKeptTogether(given, options);
   if (options.schedule->stagesPerRank > 1) return planLooped(graph, cluster, options, diags);
   if (options.edgeCodec.policy != EdgeCodecPolicy::none) return planEncoded(graph, cluster, options, diags);
@@ -367,7 +380,7 @@ Expected<Plan> pdc::planPipeline(const CostGraph& given, const Cluster& cluster,
   }
   Expected<Plan> plan = finish(graph, cluster, options, *solution, diags);
   if (!plan || plan->timeMs <= 1.01 * solution->cost.timeMs || options.straight || !options.stageReplicas.empty() ||
-      !options.stageSplits.empty())
+      !options.stageSplits.empty() || !options.stageShards.empty())
     return plan;
   // Only replicated stages beside others can need more in flight than the definition knows.
   const double lowerBoundMs = plan->lowerBoundMs;

@@ -98,10 +98,12 @@ private:
 /// replicas alone have terms.
 static double bytesForUpdate(const pdcrt::ScheduleStage& stage, const PlanStage& planned) {
   const auto bytes = static_cast<double>(planned.parameterBytes), divided = static_cast<double>(planned.dividedBytes);
-  const auto sum = [](int terms) { return 2.0 * (terms - 1) / terms; };
-  if (!stage.isSharded()) return sum(stage.terms()) * (bytes - divided) + sum(stage.replicas) * divided;
   const int gathers = stage.sharding == pdcrt::Sharding::weights ? stage.sweeps : 1;
-  return (sentForSum(stage.replicas, stage.owners()) + gathers * sentForGather(stage.owners())) * bytes;
+  const auto sum = [&](int terms) {
+    if (!stage.isSharded()) return 2.0 * (terms - 1) / terms;
+    return sentForSum(terms, stage.owners()) + gathers * sentForGather(stage.owners());
+  };
+  return sum(stage.terms()) * (bytes - divided) + sum(stage.replicas) * divided;
 }
 
 /// What each rank sends in a run; where teams compute, what a member sends.

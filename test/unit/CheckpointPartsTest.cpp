@@ -278,6 +278,80 @@ protected:
   ScratchFolder folder;
 };
 
+/// FOLDER/stage0[.replicaR][.memberM].safetensors with ranges of what a member has of numbers(whole).
+class MemberRangeFiles : public testing::Test {
+protected:
+  std::string fileOf(int replica, int member) const {
+    return folder.path + "/stage0" + (replica > 0 ? ".replica" + std::to_string(replica) : "") + memberSuffix(member) +
+           ".safetensors";
+  }
+  void write(int replica, int member, const std::vector<ElementRange>& ranges, const Part& part = columns) {
+    const std::vector<float> local = partOf(whole, {part, member});
+    std::vector<float> values;
+    for (const ElementRange& range : ranges)
+      values.insert(values.end(), local.begin() + range.begin, local.begin() + range.begin + range.count);
+    const TensorRecord record = {
+        "w", Element::f32, {static_cast<std::int64_t>(values.size())}, std::as_bytes(std::span(values))};
+    ASSERT_TRUE(writeSafetensors(
+        fileOf(replica, member), std::span(&record, 1),
+        {rangesMetadata("w", ranges, localShape(whole, columns)), partMetadata("w", {part, member}, whole)}));
+  }
+  void writeAll() {
+    for (int member = 0; member < columns.of; ++member) {
+      write(0, member, {{0, 4}, {6, 2}});
+      write(1, member, {{4, 2}, {8, elements - 8}});
+    }
+  }
+  Status open(StoredTensors& tensors) const {
+    std::vector<std::string> paths;
+    for (int replica : {1, 0})
+      for (int member = 0; member < columns.of; ++member)
+        if (std::filesystem::exists(fileOf(replica, member))) paths.push_back(fileOf(replica, member));
+    return tensors.open(paths);
+  }
+  std::string problem() const {
+    StoredTensors tensors;
+    const Status status = open(tensors);
+    EXPECT_EQ(status.code(), Exit::badData);
+    EXPECT_NE(status.help(), "");
+    return status.message().substr(status.message().find("tensor 'w'"));
+  }
+  const std::int64_t elements = localShape(whole, columns).elements();
+  ScratchFolder folder;
+};
+
+TEST_F(MemberRangeFiles, AreOneTensorOfWhichAnyPartIsRead) {
+  writeAll();
+  StoredTensors tensors;
+  ASSERT_TRUE(open(tensors));
+  const TensorRecord& record = tensors.whole().at("w");
+  EXPECT_EQ(record.shape, dims(whole));
+  const std::vector<float> expected = numbers(whole);
+  EXPECT_EQ(std::memcmp(record.values.data(), expected.data(), record.values.size()), 0);
+  for (const Part& part : {columns, rows})
+    for (int member = 0; member < part.of; ++member) {
+      const std::vector<float> wanted = partOf(whole, {part, member});
+      std::vector<float> own(wanted.size());
+      ASSERT_TRUE(tensors.find("w")->read({Element::f32, localShape(whole, part), {part, member}},
+                                          std::as_writable_bytes(std::span(own))));
+      EXPECT_EQ(own, wanted);
+    }
+}
+
+TEST_F(MemberRangeFiles, OfAllMembersAndReplicasAreNeeded) {
+  writeAll();
+  std::filesystem::remove(fileOf(1, 1));
+  EXPECT_EQ(problem(), "tensor 'w' is divided over replicas, no file has its elements from 4 to 5");
+  std::filesystem::remove(fileOf(0, 1));
+  EXPECT_EQ(problem(), "tensor 'w' is divided over " + std::to_string(columns.of) +
+                           " members, the files have 2 parts of it, none of member 1");
+  writeAll();
+  write(0, 1, {{0, 6}, {6, 2}});
+  EXPECT_EQ(problem(), "tensor 'w' has element 4, which another file holds, too");
+  write(0, 1, {{0, 4}, {6, 2}}, rows);
+  EXPECT_NE(problem().find("has ranges of "), std::string::npos);
+}
+
 TEST_F(RangeFiles, AreOneTensorOfWhichAnyPartIsRead) {
   write(0, {{0, 5}, {9, 6}});
   write(1, {{5, 4}, {15, 9}});
@@ -307,7 +381,7 @@ TEST_F(RangeFiles, ThatAreNotEveryElementOnceAreRefused) {
   write(1, {{4, 5}, {15, 9}});
   EXPECT_EQ(problem(2), "tensor 'w' has element 4, which another file holds, too");
   write(1, {{5, 4}, {15, 9}}, "shape 6 4 ranges 5+4 15+9");
-  EXPECT_NE(problem(2).find("has ranges of [6, 4], "), std::string::npos);
+  EXPECT_NE(problem(2).find("has ranges of the whole tensor [6, 4], "), std::string::npos);
   write(1, {{5, 4}, {15, 9}}, "shape 4 6 ranges 5+4 15+8");
   EXPECT_EQ(problem(2), "tensor 'w' has the shape [13], its ranges have 12 elements");
 }

@@ -123,8 +123,12 @@ TEST(SplitChoice, SaysWhyNothingIsDivided) {
     return whyUndivided(other, others);
   };
   EXPECT_EQ(reasonWith([](auto& r, auto&) { r.devices.levels[0].count = 1; }).reason, "there is one device");
-  EXPECT_EQ(reasonWith([](auto& r, auto&) { r.planner.shard = ShardPolicy::optimizer; }).reason,
-            "--shard divides what replicas have");
+  for (const ShardPolicy shard : {ShardPolicy::optimizer, ShardPolicy::automatic})
+    EXPECT_EQ(reasonWith([&](auto& r, auto&) { r.planner.shard = shard; }).reason, "");
+  EXPECT_EQ(reasonWith([](auto& r, auto&) {
+              r.planner.stageShards = {true, false};
+            }).reason,
+            "--shard says what the stages are");
   EXPECT_EQ(reasonWith([](auto& r, auto&) { r.planner.schedule = "interleaved:2"; }).reason,
             "under 'interleaved:2' each rank has several stages");
   EXPECT_EQ(reasonWith([](auto& r, auto&) {

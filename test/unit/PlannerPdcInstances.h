@@ -111,7 +111,9 @@ public:
     options.recompute = between(0, 4)   ? RecomputePolicy::none
                         : between(0, 2) ? RecomputePolicy::automatic
                                         : RecomputePolicy::all;
-    if (shards_() % 3 == 0) options.shard = ShardPolicy::optimizer;
+    const std::uint64_t shards = shards_();
+    if (shards % 3 == 0) options.shard = ShardPolicy::optimizer;
+    if (shards % 15 == 1) options.shard = ShardPolicy::automatic;
     if (buckets_() % 2) options.bucketBytes = static_cast<std::int64_t>(1 + buckets_() % 6) * 100;
     return options;
   }

@@ -30,6 +30,7 @@ Partition randomPartition(const PlannerInstance& instance, RandomInstances& rand
     stage.split = static_cast<int>(random.between(0, instance.graph.splits() - 1));
     stage.team = instance.graph.in(stage.split).split.members;
     stage.recompute = random.between(0, 2) == 0;
+    stage.shards = random.between(0, 1) > 0;
     stage.replicas = 0;
     if (v == 0 || random.between(0, 1))
       for (std::size_t c = 0; c < classes.size(); ++c) {

@@ -313,6 +313,19 @@ TEST_F(TeamFiles, ABitThatMembersHaveNotAlikeIsNamed) {
                 "member 1 has %08x, member 3 has %08x",
                 sums[0], others[0]);
   EXPECT_EQ(status.message(), expected);
+  // With shards, the owner of the element hears of it, and owners of others do not.
+  const Shards shards(shardedParameters(own.stage.parameters), 2);
+  for (int shard = 0; shard < 2; ++shard) {
+    const auto sumsOfShard = [&](Process& process) {
+      return sumsOfWhole(own.stage, process.hosted().versions.raw(0), process.hosted().frozen, process.hosted().state,
+                         {.shards = &shards, .number = shard});
+    };
+    const std::vector<Shards::Range> ranges = shards.of(shard);
+    const bool owns = std::ranges::any_of(ranges, [&](const Shards::Range& range) {
+      return range.row == 2 && range.begin <= 4 && 4 < range.begin + range.count;
+    });
+    EXPECT_EQ(!checkEqual(own.stage, {1, sumsOfShard(one)}, {3, sumsOfShard(other)}), owns) << shard;
+  }
   *at ^= std::byte{1};
   *(other.hosted().state + own.states[1].offset) ^= std::byte{1};
   EXPECT_NE(checkEqual(own.stage, {1, sums}, {3, sumsOf(other)}).message().find("'count'"), std::string::npos);

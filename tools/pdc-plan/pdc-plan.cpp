@@ -98,7 +98,7 @@ void addFlags(CLI::App& app, Flags& flags) {
           ->check(member(namesOf(recomputePolicies)))
           ->type_name("none|auto|all"),
       app.add_option("--shard", flags.shard, "let the replicas of a stage divide the optimizer's state, or weights too")
-          ->type_name("none|optimizer|weights[:D]|auto"),
+          ->type_name("none|optimizer|weights[:D]|auto|...,..."),
       app.add_option("--optimizer-state", planner.optimizerStatePerParameterByte,
                      "bytes of optimizer state per byte of parameters\n1 with momentum, 2 for Adam.")
           ->check(CLI::Range(0.0, 16.0))};

@@ -145,8 +145,9 @@ void PlanFlags::addReplicasTo(CLI::App& app, CompileOptions& options) {
                  "what the replicas of a stage divide\n"
                  "none: each has all of the optimizer's state. optimizer: each keeps and updates a part (ZeRO). "
                  "weights: the same of weights and gradients, under the schedule bfs:V (FSDP); weights:D: among D "
-                 "replicas at a time (hybrid). auto: where only that fits into memory, or is faster.")
-      ->type_name("none|optimizer|weights[:D]|auto")
+                 "replicas at a time (hybrid). auto: none or optimizer for each stage, whichever makes the best plan. "
+                 "optimizer,none,… says which each stage has.")
+      ->type_name("none|optimizer|weights[:D]|auto|...,...")
       ->capture_default_str();
   app.add_option("--bucket", bucket_,
                  "gradients that are reduced in one all-reduce, at most\n"

@@ -70,6 +70,7 @@ struct PartitionStage {
   int team = 1;             ///< members of that graph's split
   std::vector<int> ofClass; ///< replicas on devices of each class, adding up to `replicas`; may be empty if there is
                             ///< one class
+  bool shards = false;      ///< of ShardPolicy::automatic: the replicas divide the optimizer's state
 };
 
 /// Stages in pipeline order.
@@ -157,8 +158,8 @@ private:
 };
 
 /// Whether a plan is better than another: less time, less load, less peak memory, fewer bytes moved, fewer devices;
-/// then fewer nodes in the first stages, smaller node numbers in them, fewer replicas, less recomputation, earlier
-/// classes. Times that differ by rounding only (1e-9) are equal.
+/// then fewer nodes in the first stages, smaller node numbers in them, fewer replicas, less recomputation, fewer
+/// shards, earlier classes. Times that differ by rounding only (1e-9) are equal.
 bool isBetter(const PlanCost& a, const Partition& partitionA, const PlanCost& b, const Partition& partitionB);
 
 } // namespace pdc

@@ -17,8 +17,8 @@ enum class WarmupPolicy { hide, paper, given };
 /// Which stages run their forward again in the backward: none, those for which the planner chooses it, or all.
 enum class RecomputePolicy : std::uint8_t { none, automatic, all };
 
-/// What the replicas of a stage divide: nothing, the optimizer's state and the updates, weights and gradients too, or
-/// what the planner chooses.
+/// What the replicas of all stages divide: nothing, the optimizer's state and the updates, weights and gradients too;
+/// or, stage by stage, nothing or the optimizer's state, as the planner chooses.
 enum class ShardPolicy : std::uint8_t { none, optimizer, weights, automatic };
 
 struct PlannerOptions {
@@ -41,32 +41,36 @@ struct PlannerOptions {
   /// to cut.
   std::vector<int> stageReplicas;
   std::vector<TeamSplit> stageSplits; ///< if not empty: exactly these, one per stage, all of splits of the graph
+  /// Of ShardPolicy::automatic, if not empty: exactly so many stages, and whether the replicas of each divide the
+  /// optimizer's state.
+  std::vector<bool> stageShards;
 
   /// Whether the replicas of a stage are the planner's choice.
   bool choosesReplicas() const {
     return std::all_of(stageReplicas.begin(), stageReplicas.end(), [](int r) { return r == 0; });
   }
-  /// Whether so many replicas of a stage divide the optimizer's state and the updates.
-  bool shards(int replicas) const { return divides() && replicas > 1; }
+  /// Whether the planner chooses for each stage what its replicas divide.
+  bool choosesShards() const { return shard == ShardPolicy::automatic && stageShards.empty(); }
+  /// Whether so many replicas of a stage divide the optimizer's state and the updates. `chosen`: of
+  /// ShardPolicy::automatic, what is chosen for this stage.
+  bool shards(int replicas, bool chosen) const {
+    return replicas > 1 && (shard == ShardPolicy::automatic ? chosen : shard != ShardPolicy::none);
+  }
   /// Among how many of them; not 0, and it may not divide their number: then they cannot be that many.
   int owners(int replicas) const { return shardDegree > 0 ? std::min(shardDegree, replicas) : replicas; }
   /// What they divide, where other stages use none of the parameters.
-  pdcrt::Sharding sharding(int replicas) const {
-    if (!shards(replicas)) return pdcrt::Sharding::none;
+  pdcrt::Sharding sharding(int replicas, bool chosen) const {
+    if (!shards(replicas, chosen)) return pdcrt::Sharding::none;
     return shard == ShardPolicy::weights ? pdcrt::Sharding::weights : pdcrt::Sharding::optimizer;
   }
-  /// Bytes of the optimizer's state in one of so many replicas of a stage with these parameters.
-  std::int64_t optimizerBytes(std::int64_t parameterBytes, int replicas) const {
+  /// Bytes of the optimizer's state in one of so many replicas that divide that of these parameters; 1: it is whole.
+  std::int64_t optimizerBytes(std::int64_t parameterBytes, int parts) const {
     const auto bytes = static_cast<std::int64_t>(optimizerStatePerParameterByte * static_cast<double>(parameterBytes));
-    const int parts = shards(replicas) ? owners(replicas) : 1;
     return (bytes + parts - 1) / parts;
   }
   /// What a device takes at least, however many share a stage: of the state per byte of parameters, and of an update.
-  double leastOptimizerState() const { return divides() ? 0 : optimizerStatePerParameterByte; }
-  double leastUpdateMs(double updateMs) const { return divides() ? 0 : updateMs; }
-
-private:
-  bool divides() const { return shard == ShardPolicy::optimizer || shard == ShardPolicy::weights; }
+  double leastOptimizerState() const { return shard != ShardPolicy::none ? 0 : optimizerStatePerParameterByte; }
+  double leastUpdateMs(double updateMs) const { return shard != ShardPolicy::none ? 0 : updateMs; }
 };
 
 } // namespace pdc

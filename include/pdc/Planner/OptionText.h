@@ -14,7 +14,8 @@ class Diagnostics;
 /// --warmup: "hide", "paper", or forwards per stage, "2,1,0".
 Status parseWarmup(const std::string& text, PlannerOptions& planner, Diagnostics& diags);
 
-/// --shard: the name of a policy, or "weights:D", D from 2 to 1024.
+/// --shard: the name of a policy, "weights:D", D from 2 to 1024, or "none" and "optimizer" for each stage, behind
+/// commas.
 Status parseShard(const std::string& text, PlannerOptions& planner, Diagnostics& diags);
 
 /// --bucket: a size; empty: the default.

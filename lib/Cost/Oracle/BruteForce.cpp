@@ -167,17 +167,17 @@ private:
          (options_.stageReplicas[plan_.stages.size()] > 0 &&
           static_cast<int>(leaves.size()) != options_.stageReplicas[plan_.stages.size()])))
       return;
-    for (bool recompute : {false, true}) {
-      if ((recompute && options_.recompute == RecomputePolicy::none) ||
-          (!recompute && options_.recompute == RecomputePolicy::all))
+    for (const auto& [recompute, shards] : choicesFor(leaves.size())) {
+      if (!mayFit(taken, nodes, split, leaves, shards) ||
+          isTooSlow(leastMs(taken, nodes, split, leaves, recompute, shards)))
         continue;
-      if (!mayFit(taken, nodes, split, leaves) || isTooSlow(leastMs(taken, nodes, split, leaves, recompute))) continue;
       PlanStage stage;
       stage.split = split.graph->split;
       for (std::size_t v = 0; v < nodes_; ++v)
         if (nodes >> v & 1) stage.nodes.push_back(static_cast<std::int64_t>(v));
       stage.replicas = static_cast<int>(leaves.size());
       stage.recompute = recompute;
+      if (shards) stage.sharding = pdcrt::Sharding::optimizer;
       for (std::size_t q = 0; q < leaves.size(); ++q) {
         plan_.ranks.push_back(
             {static_cast<int>(plan_.ranks.size()), {}, {{static_cast<int>(plan_.stages.size()), static_cast<int>(q)}}});
@@ -190,16 +190,32 @@ private:
     }
   }
 
+  /// Recomputation, and whether the replicas divide the optimizer's state, that a stage of so many may have.
+  std::vector<std::pair<bool, bool>> choicesFor(std::size_t replicas) const {
+    std::vector<bool> shards = {options_.shard == ShardPolicy::optimizer && replicas > 1};
+    if (options_.shard == ShardPolicy::automatic && replicas > 1) {
+      shards = {false, true};
+      if (plan_.stages.size() < options_.stageShards.size()) shards = {options_.stageShards[plan_.stages.size()]};
+    }
+    std::vector<std::pair<bool, bool>> choices;
+    for (bool own : shards)
+      for (bool recompute : {false, true})
+        if (options_.recompute == RecomputePolicy::automatic ||
+            recompute == (options_.recompute == RecomputePolicy::all))
+          choices.emplace_back(recompute, own);
+    return choices;
+  }
+
   /// Whether each device holds the stage without any warm-up: one minibatch, one version of the weights, and the rings
   /// of what crosses its borders, which have two places each.
-  bool mayFit(std::uint32_t taken, std::uint32_t nodes, const Split& split,
-              const std::vector<std::int64_t>& leaves) const {
+  bool mayFit(std::uint32_t taken, std::uint32_t nodes, const Split& split, const std::vector<std::int64_t>& leaves,
+              bool shards) const {
     const NodeSums& sums = split.sums[nodes];
     const std::uint32_t after = ~(taken | nodes);
     const bool steady = !options_.schedule->hasBatches, isAlone = nodes + 1 == split.sums.size();
     auto state =
         static_cast<std::int64_t>(options_.optimizerStatePerParameterByte * static_cast<double>(sums.parameters));
-    if (options_.shard == ShardPolicy::optimizer) state /= static_cast<std::int64_t>(leaves.size());
+    if (shards) state /= static_cast<std::int64_t>(leaves.size());
     std::int64_t least =
         sums.parameters + sums.gradients + state + sums.saved + sums.handover + sums.scratch + sums.workspace;
     if (steady && options_.sync == SyncPolicy::overlap && leaves.size() > 1 && !isAlone) least += sums.gradients;
@@ -223,11 +239,11 @@ private:
   /// What the stage takes per minibatch wherever the others are: its slowest device, and the link of each device, over
   /// which come and go the values that cross its borders, each once, and its part of the all-reduce.
   double leastMs(std::uint32_t taken, std::uint32_t nodes, const Split& split, const std::vector<std::int64_t>& leaves,
-                 bool recompute) const {
+                 bool recompute, bool shards) const {
     const NodeSums& sums = split.sums[nodes];
     const auto r = static_cast<double>(leaves.size());
     const bool steady = !options_.schedule->hasBatches;
-    const double share = options_.shard == ShardPolicy::optimizer ? r : 1;
+    const double share = shards ? r : 1;
     double speed = INFINITY;
     for (std::int64_t leaf : leaves) speed = std::min(speed, cluster_.deviceAt(leaf).speed);
     double ms = (sums.computeMs + (recompute ? sums.forwardMs : 0) + (steady ? sums.updateMs / share : 0)) / speed;
@@ -242,6 +258,7 @@ private:
 
   void evaluate() {
     if (!options_.stageReplicas.empty() && plan_.stages.size() != options_.stageReplicas.size()) return;
+    if (!options_.stageShards.empty() && plan_.stages.size() != options_.stageShards.size()) return;
     if (options_.schedule->hasBatches) return evaluateFlushing();
     plan_.schedule = options_.schedule;
     plan_.weights = options_.weights;
@@ -295,6 +312,7 @@ private:
       part.nodes = stage.nodes;
       part.replicas = stage.replicas;
       part.recompute = stage.recompute;
+      part.shards = stage.sharding != pdcrt::Sharding::none;
       part.team = stage.split.members;
       while (graph_.in(part.split).split != stage.split) ++part.split;
       part.ofClass.assign(kinds_.size(), 0);

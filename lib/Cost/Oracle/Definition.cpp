@@ -29,6 +29,9 @@ void Definition::readStages() {
   for (std::size_t s = 0; s < stages_.size(); ++s) {
     stages_[s].replicas = plan_.stages[s].replicas;
     stages_[s].team = plan_.stages[s].split.members;
+    const bool chosen = plan_.stages[s].sharding != pdcrt::Sharding::none;
+    const bool all = options_.shard == ShardPolicy::optimizer || options_.shard == ShardPolicy::weights;
+    stages_[s].sharded = stages_[s].replicas > 1 && (options_.shard == ShardPolicy::automatic ? chosen : all);
     stages_[s].graph = &graph_;
     for (const CostGraph& divided : graph_.divided)
       if (divided.split == plan_.stages[s].split) stages_[s].graph = &divided;
@@ -50,7 +53,7 @@ void Definition::readStages() {
       stage.backwardMs += (node.inputGradientMs + node.weightGradientMs) / speed;
       if (plan_.stages[s].recompute) stage.backwardMs += node.forwardMs / speed;
       const double updateMs = (node.updateMs + (stage.replicas > 1 ? node.lateUpdateMs : 0)) / speed;
-      stage.updateMs += isSharded(stage) ? updateMs / ownersOf(stage.replicas) : updateMs;
+      stage.updateMs += stage.sharded ? updateMs / ownersOf(stage.replicas) : updateMs;
       stage.parameters += static_cast<double>(node.parameterBytes);
     }
   }
@@ -209,8 +212,8 @@ double Definition::exposed(int s) const {
   // A bucket is not reduced before those in front of it are final.
   double most = 0, behind = stage.parameters, left = INFINITY;
   double waitMs = std::max(0.0, stage.syncMs - stage.syncCoreMs), afterwards = 0;
-  if (isInShards(s)) return 0;                            // another stage computes meanwhile
-  if (isSharded(stage)) waitMs = afterwards = waitMs / 2; // the second half comes after the update
+  if (isInShards(s)) return 0;                         // another stage computes meanwhile
+  if (stage.sharded) waitMs = afterwards = waitMs / 2; // the second half comes after the update
   for (const auto& [bucket, part] : parts) {
     left = std::min(left, part.second);
     most = std::max(most, waitMs * behind / stage.parameters - left * longer);

@@ -11,7 +11,8 @@ namespace pdc {
 class Definition {
 public:
   /// `plan` must hold every node of `graph` in exactly one stage, and a device for every replica. Only its stages'
-  /// nodes, replicas, recompute flags and warm-up, its ranks, schedule, weights, sync and cluster are looked at.
+  /// nodes, replicas, recompute flags, warm-up and, of ShardPolicy::automatic, shards, its ranks,
+  /// schedule, weights, sync and cluster are looked at.
   Definition(const CostGraph& graph, const Plan& plan, const PlannerOptions& options);
 
   /// Time, memory and bytes with the plan's warm-up.
@@ -36,7 +37,8 @@ private:
   struct Stage {
     const CostGraph* graph = nullptr; ///< of its split
     int replicas = 1, delay = 0;
-    int team = 1; ///< members of a replica; times and bytes are those of one
+    bool sharded = false; ///< its replicas divide the optimizer's state
+    int team = 1;         ///< members of a replica; times and bytes are those of one
     double forwardMs = 0, backwardMs = 0, updateMs = 0, syncMs = 0, exposedMs = 0;
     double gradientCoreMs = 0, syncCoreMs = 0; ///< of backwardMs, with gathers, and of updateMs
     double parameters = 0;                     ///< bytes, with shared ones that it owns
@@ -63,9 +65,6 @@ private:
     friend auto operator<=>(const Link&, const Link&) = default;
   };
 
-  bool isSharded(const Stage& stage) const {
-    return (options_.shard == ShardPolicy::optimizer || options_.shard == ShardPolicy::weights) && stage.replicas > 1;
-  }
   bool isInShards(int stage) const;
   /// Replicas that have everything of a stage together, where they divide it.
   int ownersOf(int replicas) const {

@@ -141,7 +141,7 @@ std::int64_t Definition::memory(int s, const std::vector<int>& warmup) const {
   const Stage& own = stages_[static_cast<std::size_t>(s)];
   auto state = static_cast<std::int64_t>(options_.optimizerStatePerParameterByte * static_cast<double>(parameters));
   const int owners = ownersOf(own.replicas);
-  if (isSharded(own)) state = state / owners + (state % owners > 0 ? 1 : 0);
+  if (own.sharded) state = state / owners + (state % owners > 0 ? 1 : 0);
   if (isInShards(s)) {
     const std::int64_t share = parameters / owners + (parameters % owners > 0 ? 1 : 0);
     bytes += 2 * share + state + placesFor(s);

@@ -18,7 +18,8 @@ bool ChainLabels::apply(const std::vector<SolverProblem>& problems, const States
     return false;
   if (machine.classes().size() != 1 || machine.classes()[0].memoryBytes <= 0 || machine.levels() == 0) return false;
   if (kind.splitsBackward || kind.isGiven || kind.stagesPerRank > 1 || (kind.hasBatches && !kind.flushes)) return false;
-  if (options.warmupPolicy != WarmupPolicy::hide || !options.stageReplicas.empty() || !options.stageSplits.empty())
+  if (options.warmupPolicy != WarmupPolicy::hide || !options.stageReplicas.empty() || !options.stageSplits.empty() ||
+      !options.stageShards.empty())
     return false;
   return isChain(problems[0]) && ChainSums(problems[0], options, machine).everyGradientReturns;
 }
@@ -34,8 +35,8 @@ ChainLabels::ChainLabels(const CostGraph& graph, const std::vector<SolverProblem
       borders_(graph, problems, loads, options, machine) {
   backwardShare_ = machine.coreMs(1) > 0 || loads.count() > 1 ? 1 : 0; // gathers may be in backwards alone
   for (const CostNode& node : graph.nodes) {
-    const double backwardMs =
-        node.inputGradientMs + node.weightGradientMs + (loads.mayRecompute() ? node.forwardMs : 0);
+    const double backwardMs = node.inputGradientMs + node.weightGradientMs +
+                              (options.recompute != RecomputePolicy::none ? node.forwardMs : 0);
     if (backwardMs > 0) backwardShare_ = std::max(backwardShare_, backwardMs / (node.forwardMs + backwardMs));
   }
 }
@@ -89,23 +90,20 @@ int ChainLabels::mostReplicas(int i, int j, int split, const Front& behind) cons
 bool ChainLabels::mayBeFastEnough(int i, int j, int split, int most) const {
   const StageLoads& loads = loads_.of(split);
   const StageLoads::Stage& stage = relaxation_.stage(j, static_cast<std::size_t>(i), split);
-  for (bool recompute : {false, true})
-    if ((recompute ? loads.mayRecompute() : !loads.mustRecompute()) &&
-        loads.fewestReplicas(stage, timeMs_, most, recompute) > 0)
-      return true;
+  for (const StageForm& form : loads.forms())
+    if (loads.fewestReplicas(stage, timeMs_, most, form) > 0) return true;
   return false;
 }
 
 void ChainLabels::extend(int i, int j, int split, const Border& border, const Front& behind, Front& front) {
   const StageLoads& loads = loads_.of(split);
   const int most = mostReplicas(i, j, split, behind);
-  for (bool recompute : {false, true}) {
-    if (recompute ? !loads.mayRecompute() : loads.mustRecompute()) continue;
+  for (const StageForm& form : loads.forms()) {
     StageLoads::Stage stage = relaxation_.stage(j, static_cast<std::size_t>(i), split);
     // Values that have been gathered are kept, so recomputing does not gather them again.
-    (recompute ? stage.backwardMs : stage.forwardMs) += border.valuesMs;
+    (form.recompute ? stage.backwardMs : stage.forwardMs) += border.valuesMs;
     stage.backwardMs += border.gradientsMs;
-    const int fewest = loads.fewestReplicas(stage, timeMs_, most, recompute);
+    const int fewest = loads.fewestReplicas(stage, timeMs_, most, form);
     if (fewest == 0) continue;
     flights_.clear();
     const Stage own{.loads = loads,
@@ -114,9 +112,9 @@ void ChainLabels::extend(int i, int j, int split, const Border& border, const Fr
                     .team = loads_.team(split),
                     .fewest = fewest,
                     .most = most,
-                    .recompute = recompute,
+                    .form = form,
                     .tripMs = border.tripMs,
-                    .lateValuesMs = recompute ? border.valuesMs : 0};
+                    .lateValuesMs = form.recompute ? border.valuesMs : 0};
     extend(own, behind, front);
   }
 }
@@ -131,17 +129,17 @@ void ChainLabels::extend(const Stage& stage, const Front& behind, Front& front) 
 }
 
 ChainLabels::Flight ChainLabels::flightOf(const Stage& stage, int replicas) const {
-  const StageLoads::Flight of = stage.loads.flight(stage.stage, replicas, stage.recompute);
+  const StageLoads::Flight of = stage.loads.flight(stage.stage, replicas, stage.form);
   Flight flight;
   flight.replicas = replicas;
-  flight.isFastEnough = replicas == stage.fewest ||
-                        stage.loads.bound(stage.stage, replicas, stage.recompute, stage.loads.best()) <= timeMs_;
+  flight.isFastEnough =
+      replicas == stage.fewest || stage.loads.bound(stage.stage, replicas, stage.form, stage.loads.best()) <= timeMs_;
   flight.computeMs = of.computeMs;
   flight.backwardMs = of.backwardMs - stage.lateValuesMs;
   flight.loopMs = of.computeMs + of.updateMs + (of.isDelayed ? 0 : of.exposedMs);
   flight.syncLoopMs = of.isDelayed ? of.computeMs + of.updateMs + of.syncMs : 0;
   flight.workMs = std::ceil(microbatches_ / replicas) * of.computeMs;
-  flight.endMs = options_.shards(2) ? 0 : of.updateMs + of.exposedMs;
+  flight.endMs = options_.shards(2, stage.form.shards) ? 0 : of.updateMs + of.exposedMs;
   flight.isExposed = replicas > 1 && (!of.isDelayed || of.syncMs > 0.25 * replicas * timeMs_);
   const std::int64_t room = stage.loads.best().limitBytes - of.baseBytes;
   if (room >= 0) flight.mostWarmup = of.bytesPerWarmup > 0 ? room / of.bytesPerWarmup : std::int64_t{1} << 40;
@@ -190,7 +188,7 @@ void ChainLabels::addAsynchronous(const Stage& stage, const Label& label, int id
                    .to = j,
                    .replicas = replicas,
                    .split = stage.split,
-                   .recompute = stage.recompute,
+                   .form = stage.form,
                    .isExposed = isExposed,
                    .warmup = warmup});
   };
@@ -251,7 +249,7 @@ void ChainLabels::addFlushing(const Stage& stage, const Label& label, int id, Fr
                .to = j,
                .replicas = replicas,
                .split = stage.split,
-               .recompute = stage.recompute,
+               .form = stage.form,
                .isExposed = own.isExposed,
                .warmup = warmup};
     const double laterMs = label.lagMs + stage.tripMs + own.computeMs,
@@ -339,7 +337,7 @@ std::vector<std::vector<ChainStage>> ChainLabels::paths() const {
       int place = 0;
       for (int at = id; at > 0;) {
         const Label& label = labels_[static_cast<std::size_t>(at)];
-        path.push_back({place, label.to, label.replicas, label.recompute, {label.replicas}, label.split});
+        path.push_back({place, label.to, label.replicas, label.form, {label.replicas}, label.split});
         place = label.to;
         at = label.next;
       }

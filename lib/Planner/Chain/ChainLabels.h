@@ -84,7 +84,8 @@ private:
     double lagMs = 0;
     std::int64_t lag = 0;
     int next = -1, to = 0, replicas = 0, split = 0;
-    bool recompute = false, isExposed = false; ///< isExposed: its all-reduce delays what is in flight
+    StageForm form;
+    bool isExposed = false; ///< its all-reduce delays what is in flight
     std::int64_t warmup = 0;
   };
   /// Labels of which none is as good as another in all (isAsGood), by devices.
@@ -103,7 +104,7 @@ private:
     const StageLoads& loads;
     const StageLoads::Stage& stage;
     int split = 0, team = 1, fewest = 1, most = 1; ///< replicas
-    bool recompute = false;
+    StageForm form;
     double tripMs = 0;       ///< there and back over the border behind it
     double lateValuesMs = 0; ///< of the forward, but counted among the backward's
   };

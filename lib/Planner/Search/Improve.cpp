@@ -21,11 +21,11 @@ public:
 
   void run() {
     if (!options_.choosesReplicas()) return;
-    const bool isFree = options_.stageReplicas.empty() && options_.stageSplits.empty();
+    const bool isFree = options_.stageReplicas.empty() && options_.stageSplits.empty() && options_.stageShards.empty();
     for (bool improved = true; improved && !incumbent_.isExhausted();) {
       current_ = incumbent_.chainIn(states_);
       if (current_.empty()) return;
-      improved = moveReplicas() || moveCuts() || (isFree && (join() || split())) || divide();
+      improved = moveReplicas() || moveCuts() || (isFree && (join() || split())) || divide() || reshard();
     }
   }
 
@@ -61,6 +61,18 @@ private:
           for (const ChainStage& stage : chain) used += stage.replicas * team(stage);
           if (used <= devices_) better |= tryChain(chain);
         }
+    return better;
+  }
+
+  /// Shards in a stage that has none, or the other way round.
+  bool reshard() {
+    if (!options_.choosesShards()) return false;
+    bool better = false;
+    for (std::size_t s = 0; s < current_.size() && !incumbent_.isExhausted(); ++s) {
+      Chain chain = current_;
+      chain[s].form.shards = !chain[s].form.shards;
+      if (chain[s].replicas > 1) better |= tryChain(chain);
+    }
     return better;
   }
 
@@ -237,7 +249,8 @@ void pdc::shiftCuts(const CostGraph& graph, const std::vector<SolverProblem>& pr
   int j = states.last();
   for (std::size_t s = stages.size(); s-- > 0;) {
     int i = labels[s + 1].at(j).from;
-    chain[s] = {i, j, stages[s].replicas, stages[s].recompute, {stages[s].replicas}, stages[s].split};
+    chain[s] = {
+        i, j, stages[s].replicas, {stages[s].recompute, stages[s].shards}, {stages[s].replicas}, stages[s].split};
     j = i;
   }
   incumbent.offer(states, chain);

@@ -34,10 +34,11 @@ Partition Incumbent::partitionOf(const States& states, const std::vector<ChainSt
   for (const ChainStage& stage : chain) {
     PartitionStage own{.nodes = {},
                        .replicas = stage.replicas,
-                       .recompute = stage.recompute,
+                       .recompute = stage.form.recompute,
                        .split = stage.split,
                        .team = graph_.in(stage.split).split.members,
-                       .ofClass = {}};
+                       .ofClass = {},
+                       .shards = stage.form.shards && stage.replicas > 1};
     if (machine_.classes().size() > 1) own.ofClass = stage.ofClass;
     (states.set(stage.to) - states.set(stage.from)).forEach([&](std::size_t v) {
       const std::vector<std::int64_t>& nodes = problem_.blocks[v].nodes;
@@ -89,12 +90,28 @@ bool Incumbent::offer(const States& states, const std::vector<ChainStage>& chain
 }
 
 bool Incumbent::offer(Partition partition) {
-  if (!keepIfBetter(std::move(partition))) return false;
-  states_ = nullptr;
-  return true;
+  bool better = keepIfBetter(partition);
+  if (options_.choosesShards()) {
+    // Shards where they help: in all stages, then in fewer.
+    const auto attempt = [&] {
+      const bool isKept = keepIfBetter(partition);
+      better |= isKept;
+      return isKept;
+    };
+    for (PartitionStage& stage : partition.stages) stage.shards = stage.replicas > 1;
+    attempt();
+    for (PartitionStage& stage : partition.stages) {
+      if (isExhausted() || !stage.shards) continue;
+      stage.shards = false;
+      stage.shards = !attempt();
+    }
+  }
+  if (better) states_ = nullptr;
+  return better;
 }
 
 bool Incumbent::offer(const States& states, const std::vector<RelaxedStage>& path) {
+  if (!options_.stageShards.empty() && path.size() != options_.stageShards.size()) return false;
   std::vector<ChainStage> chain;
   const std::vector<DeviceClass>& classes = machine_.classes();
   std::vector<int> left;
@@ -103,7 +120,7 @@ bool Incumbent::offer(const States& states, const std::vector<RelaxedStage>& pat
     ChainStage own{.from = stage.from,
                    .to = stage.to,
                    .replicas = stage.replicas,
-                   .recompute = options_.recompute == RecomputePolicy::all,
+                   .form = {.recompute = options_.recompute == RecomputePolicy::all},
                    .ofClass = {},
                    .split = stage.split};
     const int team = graph_.in(stage.split).split.members;
@@ -116,18 +133,22 @@ bool Incumbent::offer(const States& states, const std::vector<RelaxedStage>& pat
     if (missing > 0) return false; // teams of one class each have no room
     chain.push_back(std::move(own));
   }
+  for (std::size_t s = 0; s < options_.stageShards.size(); ++s) chain[s].form.shards = options_.stageShards[s];
   bool better = offer(states, chain);
-  if (options_.recompute != RecomputePolicy::automatic) return better;
-  // Recomputation where it helps, stage by stage.
-  for (ChainStage& stage : chain) stage.recompute = true;
-  better |= offer(states, chain);
-  for (ChainStage& stage : chain) {
-    stage.recompute = false;
-    if (offer(states, chain))
-      better = true;
-    else
-      stage.recompute = true;
-  }
+  // Shards and recomputation where they help, stage by stage.
+  const auto choose = [&](bool StageForm::*choice) {
+    for (ChainStage& stage : chain) stage.form.*choice = true;
+    better |= offer(states, chain);
+    for (ChainStage& stage : chain) {
+      stage.form.*choice = false;
+      if (offer(states, chain))
+        better = true;
+      else
+        stage.form.*choice = true;
+    }
+  };
+  if (options_.choosesShards()) choose(&StageForm::shards);
+  if (options_.recompute == RecomputePolicy::automatic) choose(&StageForm::recompute);
   return better;
 }
 

@@ -14,7 +14,7 @@ PaperLabels::PaperLabels(const States& states, const SplitLoads& loads, const Pl
 bool PaperLabels::apply(const PlannerOptions& options, const Machine& machine) {
   return options.warmupPolicy == WarmupPolicy::paper && !(options.schedule->hasBatches && options.schedule->flushes) &&
          options.schedule->takesWarmup() && options.stageReplicas.empty() && options.stageSplits.empty() &&
-         !options.shards(2) && machine.classes().size() == 1;
+         !options.shards(2, true) && machine.classes().size() == 1;
 }
 
 bool PaperLabels::label(double timeMs) {
@@ -31,9 +31,7 @@ bool PaperLabels::label(double timeMs) {
     for (std::size_t k = 0; k < relaxation_.before(j).size(); ++k)
       for (int split = 0; split < loads_.count(); ++split) {
         if (team_ > 0 && loads_.team(split) != team_) continue;
-        for (const bool recompute : {false, true})
-          if (recompute ? loads_.mayRecompute() : !loads_.mustRecompute())
-            extend(relaxation_.before(j)[k], j, k, split, recompute);
+        for (const StageForm& form : loads_.forms()) extend(relaxation_.before(j)[k], j, k, split, form);
       }
   return std::any_of(fronts_[0].begin(), fronts_[0].end(), [](const Front& front) { return !front.empty(); });
 }
@@ -50,7 +48,7 @@ int PaperLabels::replicasFor(const StageLoads::Flight& flight, int fewest, int b
   return least > devices_ ? 0 : std::max(fewest, static_cast<int>(least));
 }
 
-void PaperLabels::extend(int i, int j, std::size_t k, int split, bool recompute) {
+void PaperLabels::extend(int i, int j, std::size_t k, int split, const StageForm& form) {
   const Front& behind = frontOf(j, split);
   const int before = relaxation_.fewest(i, 0, split), team = loads_.team(split);
   if (behind.empty() || before == Relaxation::unreachable) return;
@@ -58,9 +56,9 @@ void PaperLabels::extend(int i, int j, std::size_t k, int split, bool recompute)
   if (most < 1) return;
   const StageLoads& loads = loads_.of(split);
   const StageLoads::Stage& stage = relaxation_.stage(j, k, split);
-  const int fewest = loads.fewestReplicas(stage, timeMs_, options_.straight ? 1 : most, recompute);
+  const int fewest = loads.fewestReplicas(stage, timeMs_, options_.straight ? 1 : most, form);
   if (fewest == 0) return;
-  const StageLoads::Flight flight = loads.flight(stage, fewest, recompute);
+  const StageLoads::Flight flight = loads.flight(stage, fewest, form);
   Front& front = frontOf(i, split);
   for (const int id : behind) {
     const Label& label = labels_[static_cast<std::size_t>(id)];
@@ -68,7 +66,7 @@ void PaperLabels::extend(int i, int j, std::size_t k, int split, bool recompute)
     if (replicas == 0 || (options_.straight && replicas > 1)) continue;
     const int devices = label.devices + replicas * team;
     if (devices + before > devices_ || label.replicas + replicas > mostReplicas_) continue;
-    insert(front, {devices, label.replicas + replicas, id, {i, j, replicas, recompute, {replicas}, split}});
+    insert(front, {devices, label.replicas + replicas, id, {i, j, replicas, form, {replicas}, split}});
   }
   thin(front);
 }
@@ -118,8 +116,8 @@ double PaperLabels::timeOf(const std::vector<ChainStage>& chain) const {
   double largest = 0;
   for (const ChainStage& stage : chain) {
     const StageLoads& loads = loads_.of(stage.split);
-    largest = std::max(largest,
-                       loads.bound(loads.stage(stage.from, stage.to), stage.replicas, stage.recompute, loads.best()));
+    largest =
+        std::max(largest, loads.bound(loads.stage(stage.from, stage.to), stage.replicas, stage.form, loads.best()));
   }
   return largest;
 }

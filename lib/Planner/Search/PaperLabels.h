@@ -46,7 +46,7 @@ private:
   };
   using Front = std::vector<int>; ///< labels of which none is in no number above another
 
-  void extend(int i, int j, std::size_t k, int split, bool recompute);
+  void extend(int i, int j, std::size_t k, int split, const StageForm& form);
   int replicasFor(const StageLoads::Flight& flight, int fewest, int behind) const;
   void insert(Front& front, Label label);
   void thin(Front& front);

@@ -16,7 +16,8 @@ bool Placement::matters(const Machine& machine) {
   return machine.classes().size() == 1 && machine.levels() > 1 && machine.levels() <= Carry::mostLevels;
 }
 
-double Placement::bound(const StageLoads::Stage& stage, int offset, int replicas, bool recompute, Carry& carry) const {
+double Placement::bound(const StageLoads::Stage& stage, int offset, int replicas, const StageForm& form,
+                        Carry& carry) const {
   double r = replicas, largest = 0;
   std::int64_t end = std::int64_t{offset} + replicas, last = end - 1;
   double ring = replicas > 1 && !flush_ ? 2 * (r - 1) / r / r * static_cast<double>(stage.parameterBytes) : 0;
@@ -52,11 +53,11 @@ double Placement::bound(const StageLoads::Stage& stage, int offset, int replicas
     if (fromStart) upBytes = downBytes = 0;
   }
   // The all-reduce knows the levels that it crosses here.
-  if (replicas > 1) largest = std::max(largest, loads_.withAllReduce(stage, replicas, recompute, slowest, latency));
+  if (replicas > 1) largest = std::max(largest, loads_.withAllReduce(stage, replicas, form, slowest, latency));
   if (machine_.sharesCores()) {
     std::int64_t firstMachine = machine_.machineOf(offset), lastMachine = machine_.machineOf(last);
     if (machine_.machineOf(end) != lastMachine) carry.coresMs = 0;
-    double each = loads_.busyMs(stage, replicas, recompute, loads_.best().speed) / r;
+    double each = loads_.busyMs(stage, replicas, form, loads_.best().speed) / r;
     std::int64_t leaf = end;
     for (std::int64_t machine = lastMachine; machine >= firstMachine; --machine) {
       while (leaf > offset && machine_.machineOf(leaf - 1) == machine) {
@@ -80,7 +81,7 @@ bool Placement::fill(double limitMs, const std::function<bool()>& stop) {
   std::size_t width = static_cast<std::size_t>(devices_) + 1;
   table_.assign(width * states_.size(), {infinity, -1, 0});
   table_[0].timeMs = 0;
-  const bool recompute = loads_.mustRecompute();
+  const std::vector<StageForm>& forms = loads_.forms();
   for (int j = 1; j < states_.size(); ++j) {
     if (stop()) {
       table_.clear();
@@ -105,8 +106,13 @@ bool Placement::fill(double limitMs, const std::function<bool()>& stop) {
           Entry& entry = to[offset + replicas];
           double time = std::max(before, own);
           if (time >= entry.timeMs || time >= limitMs) continue;
-          Carry carry;
-          time = std::max(time, bound(stage, offset, replicas, recompute, carry));
+          double placed = infinity; // in the best form
+          for (const StageForm& form : forms) {
+            if (form.recompute != forms.front().recompute) continue; // takes longer
+            Carry carry;
+            placed = std::min(placed, bound(stage, offset, replicas, form, carry));
+          }
+          time = std::max(time, placed);
           if (time < entry.timeMs && time < limitMs) entry = {time, i, replicas};
         }
       }

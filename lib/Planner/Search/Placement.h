@@ -34,7 +34,7 @@ public:
 
   /// The bound of a stage on [offset, offset + replicas) when the components that it shares with later stages bear
   /// `carry` already, which becomes what they and the stage leave to the stages before.
-  double bound(const StageLoads::Stage& stage, int offset, int replicas, bool recompute, Carry& carry) const;
+  double bound(const StageLoads::Stage& stage, int offset, int replicas, const StageForm& form, Carry& carry) const;
 
   /// Fills the table with everything below limitMs. Returns false, and leaves it empty, if that takes too long or
   /// `stop` returns true.

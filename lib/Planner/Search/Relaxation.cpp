@@ -10,6 +10,8 @@ Relaxation::Relaxation(const States& states, const SplitLoads& loads, const Plan
     stageCount_ = static_cast<int>(options.stageReplicas.size());
   else if (!options.stageSplits.empty())
     stageCount_ = static_cast<int>(options.stageSplits.size());
+  else if (!options.stageShards.empty())
+    stageCount_ = static_cast<int>(options.stageShards.size());
   else if (options.warmupPolicy == WarmupPolicy::given)
     stageCount_ = static_cast<int>(options.warmup.size());
   const auto splits = static_cast<std::size_t>(loads.count());

@@ -73,9 +73,8 @@ void Search::boundTies(int j) {
       if (fewest == 0) continue;
       std::int64_t memory = std::numeric_limits<std::int64_t>::max();
       for (int replicas : {1, most})
-        for (bool recompute : {false, true})
-          if (recompute ? loads_.mayRecompute() : !loads_.mustRecompute())
-            memory = std::min(memory, loads.memoryBytes(stage, replicas, recompute, labelledMs_));
+        for (const StageForm& form : loads_.forms())
+          memory = std::min(memory, loads.memoryBytes(stage, replicas, form, labelledMs_));
       leastMemory_[j] = std::min(leastMemory_[j], std::max(leastMemory_[i], memory));
       leastMoved_[j] = std::min(leastMoved_[j], leastMoved_[i] + loads.bytesMoved(stage, fewest));
     }
@@ -124,23 +123,24 @@ double Search::leastLoadMs(const Suffix& suffix) const {
   return leftMs > 0 && devices > 0 ? std::max(suffix.ownMs, leftMs / devices) : suffix.ownMs;
 }
 
-void Search::addSteps(const Suffix& suffix, const Form& form, std::vector<int>& ofClass, std::size_t nextClass,
+void Search::addSteps(const Suffix& suffix, const Kind& kind, std::vector<int>& ofClass, std::size_t nextClass,
                       int replicas, std::vector<Step>& steps) {
   const std::vector<DeviceClass>& classes = machine_.classes();
-  const int team = loads_.team(form.split);
+  const int team = loads_.team(kind.split);
   if (nextClass < classes.size()) {
-    for (int count = 0; count <= std::min(classLeft_[nextClass] / team, form.most - replicas); ++count) {
+    for (int count = 0; count <= std::min(classLeft_[nextClass] / team, kind.most - replicas); ++count) {
       if (incumbent_.isExhausted()) {
         complete_ = false;
         return;
       }
-      if (nextClass + 1 == classes.size() && replicas + count < form.least) continue;
+      if (nextClass + 1 == classes.size() && replicas + count < kind.least) continue;
       ofClass.push_back(count);
-      addSteps(suffix, form, ofClass, nextClass + 1, replicas + count, steps);
+      addSteps(suffix, kind, ofClass, nextClass + 1, replicas + count, steps);
       ofClass.pop_back();
     }
     return;
   }
+  if (kind.form.shards && replicas == 1 && options_.choosesShards()) return; // the same as without
   StageHost host{std::numeric_limits<double>::infinity(), std::numeric_limits<std::int64_t>::max()};
   for (std::size_t c = 0; c < classes.size(); ++c)
     if (ofClass[c] > 0) {
@@ -148,19 +148,18 @@ void Search::addSteps(const Suffix& suffix, const Form& form, std::vector<int>& 
       host.limitBytes = std::min(host.limitBytes, classes[c].memoryBytes);
     }
   incumbent_.spend(1);
-  const StageLoads& loads = loads_.of(form.split);
-  const StageLoads::Stage& stage = form.stage;
-  double bound = loads.bound(stage, replicas, form.recompute, host);
+  const StageLoads& loads = loads_.of(kind.split);
+  const StageLoads::Stage& stage = kind.stage;
+  double bound = loads.bound(stage, replicas, kind.form, host);
   if (bound == std::numeric_limits<double>::infinity()) return;
   Carry carry = suffix.carry;
-  if (placed_)
-    bound = std::max(bound, placement_.bound(stage, suffix.offset - replicas, replicas, form.recompute, carry));
-  Step step{suffix, {stage.from, stage.to, replicas, form.recompute, ofClass, form.split}};
+  if (placed_) bound = std::max(bound, placement_.bound(stage, suffix.offset - replicas, replicas, kind.form, carry));
+  Step step{suffix, {stage.from, stage.to, replicas, kind.form, ofClass, kind.split}};
   step.after.state = stage.from;
-  step.after.split = form.split;
-  step.after.busyMs += team * loads.busyMs(stage, replicas, form.recompute, host.speed);
+  step.after.split = kind.split;
+  step.after.busyMs += team * loads.busyMs(stage, replicas, kind.form, host.speed);
   if (ties_ && machine_.sharesCores())
-    step.after.ownMs = std::max(suffix.ownMs, loads.loadBound(stage, replicas, form.recompute, host));
+    step.after.ownMs = std::max(suffix.ownMs, loads.loadBound(stage, replicas, kind.form, host));
   step.after.loadMs = std::max({suffix.loadMs, bound, coresMs(step.after)});
   step.after.devices += replicas * team;
   if (placed_) {
@@ -169,8 +168,7 @@ void Search::addSteps(const Suffix& suffix, const Form& form, std::vector<int>& 
   }
   if (relaxation_.stageCount() > 0) --step.after.stagesLeft;
   if (ties_) {
-    step.after.memoryBytes =
-        std::max(suffix.memoryBytes, loads.memoryBytes(stage, replicas, form.recompute, labelledMs_));
+    step.after.memoryBytes = std::max(suffix.memoryBytes, loads.memoryBytes(stage, replicas, kind.form, labelledMs_));
     step.after.bytesMoved += loads.bytesMoved(stage, replicas);
   }
   if (!isHopeless(step.after)) steps.push_back(std::move(step));
@@ -196,9 +194,8 @@ void Search::listSteps(const Suffix& suffix, std::size_t k, int split, std::vect
   if (least == 0) return;
   if (placed_ && from == 0) least = most = devices;
   std::vector<int> ofClass;
-  for (bool recompute : {false, true})
-    if (recompute ? loads_.mayRecompute() : !loads_.mustRecompute())
-      addSteps(suffix, {stage, split, recompute, least, most}, ofClass, 0, 0, steps);
+  for (const StageForm& form : loads_.forms())
+    if (loads_.isOffered(form, stagesLeft)) addSteps(suffix, {stage, split, form, least, most}, ofClass, 0, 0, steps);
 }
 
 void Search::listSteps(const Suffix& suffix, std::vector<Step>& steps) {

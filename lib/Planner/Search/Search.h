@@ -14,7 +14,7 @@ namespace pdc {
 /// A stage of a plan in terms of states.
 struct ChainStage {
   int from = 0, to = 0, replicas = 1;
-  bool recompute = false;
+  StageForm form;
   std::vector<int> ofClass; ///< adding up to replicas
   int split = 0;
 };
@@ -32,7 +32,7 @@ public:
   /// The same for replicas without classes: gives every stage, in order, the next devices of all.
   bool offer(const States& states, const std::vector<RelaxedStage>& path);
 
-  /// The same for a plan that is not in terms of states.
+  /// The same for a plan that is not in terms of states, and, where shards are chosen, with other shards.
   bool offer(Partition partition);
 
   /// The best plan, if it was in terms of these states; else empty.
@@ -118,13 +118,13 @@ private:
   void descend(const Suffix& suffix);
   void listSteps(const Suffix& suffix, std::vector<Step>& steps);
   /// What all replicas of a stage between two states have in common.
-  struct Form {
+  struct Kind {
     const StageLoads::Stage& stage;
     int split = 0;
-    bool recompute = false;
+    StageForm form;
     int least = 1, most = 1; ///< replicas
   };
-  void addSteps(const Suffix& suffix, const Form& form, std::vector<int>& ofClass, std::size_t nextClass, int replicas,
+  void addSteps(const Suffix& suffix, const Kind& kind, std::vector<int>& ofClass, std::size_t nextClass, int replicas,
                 std::vector<Step>& steps);
   void listSteps(const Suffix& suffix, std::size_t k, int split, std::vector<Step>& steps);
   void boundTies(int state);

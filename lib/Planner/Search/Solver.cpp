@@ -25,6 +25,7 @@
 #include "Search/PaperLabels.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -79,7 +80,7 @@ static double coresBound(const SolverProblem& problem, const Machine& machine, c
 /// All devices on one stage, or as few as are as fast.
 static void tryOneStage(const States& states, const StageLoads& loads, const PlannerOptions& options, int devices,
                         int split, Incumbent& incumbent) {
-  if (options.stageSplits.size() > 1) return;
+  if (options.stageSplits.size() > 1 || options.stageShards.size() > 1) return;
   int least = 1, most = options.straight ? std::min(devices, 1) : devices;
   if (!options.stageReplicas.empty()) {
     if (options.stageReplicas.size() > 1) return;
@@ -126,7 +127,7 @@ public:
       relax(1);
     }
     place();
-    if (!isProven() && options_.stageReplicas.empty() && isUndivided(graph_)) {
+    if (!isProven() && options_.stageReplicas.empty() && options_.stageShards.empty() && isUndivided(graph_)) {
       for (int level = 1; level < machine_.levels(); ++level)
         if (machine_.inside(level) > 1 && machine_.inside(level) < devices_ && machine_.classes().size() == 1)
           relax(static_cast<int>(machine_.inside(level)));
@@ -326,6 +327,22 @@ static void offerEachSplit(const CostGraph& graph, const Cluster& cluster, Plann
   }
 }
 
+/// The best plans with shards in all stages, and in none: nobody shall find a better plan by leaving less of a choice.
+static void offerEachPolicy(const CostGraph& graph, const Cluster& cluster, PlannerOptions options,
+                            Incumbent& incumbent) {
+  if (!options.choosesShards() || incumbent.isLate()) return;
+  constexpr std::array policies = {ShardPolicy::none, ShardPolicy::optimizer};
+  options.timeLimitS /= static_cast<double>(policies.size() + 1);
+  for (const ShardPolicy policy : policies) {
+    options.shard = policy;
+    std::optional<Solution> solution = solve(graph, cluster, options);
+    if (!solution) continue;
+    for (PartitionStage& stage : solution->partition.stages)
+      stage.shards = policy == ShardPolicy::optimizer && stage.replicas > 1;
+    incumbent.offer(solution->partition);
+  }
+}
+
 std::optional<Solution> pdc::solve(const CostGraph& graph, const Cluster& cluster, const PlannerOptions& options) {
   constexpr std::size_t mostStates = 1'500, fewStates = 500, manyBlocks = 2'000;
   const std::vector<SolverProblem> problems = SolverProblem::ofSplits(graph);
@@ -349,7 +366,8 @@ std::optional<Solution> pdc::solve(const CostGraph& graph, const Cluster& cluste
     hasFollowed = first.hasFollowed();
     if (first.isComplete() || !incumbent.found()) proven = proven && first.isComplete();
     if (!incumbent.found()) return std::nullopt;
-    if (!proven && !first.isComplete() && isOne) planChain(problem, options, machine, low, incumbent);
+    if (!proven && !first.isComplete() && isOne && options.stageShards.empty())
+      planChain(problem, options, machine, low, incumbent);
     if (!proven && !first.isComplete() && !isLongChain && low < incumbent.limitMs() * (1 - 1e-9)) {
       double bestMs = incumbent.limitMs();
       proven = searchWorthwhile(graph, options, problems, machine, low, incumbent);
@@ -360,6 +378,7 @@ std::optional<Solution> pdc::solve(const CostGraph& graph, const Cluster& cluste
   if (!proven && low < incumbent.limitMs() * (1 - 1e-9) && (!hasFollowed || problem.blocks.size() <= fewBlocks))
     offerEachSplit(graph, cluster, options, incumbent);
   const bool hasEnded = proven || low >= incumbent.limitMs() * (1 - 1e-9);
+  if (!hasEnded) offerEachPolicy(graph, cluster, options, incumbent);
   if (!hasEnded && problem.blocks.size() <= manyBlocks) offerStraight(graph, cluster, options, incumbent);
   Solution solution = incumbent.best();
   solution.lowerBoundMs = std::min(std::max(low, coresMs), solution.cost.timeMs);

@@ -7,7 +7,8 @@
 using namespace pdc;
 
 SplitLoads::SplitLoads(const CostGraph& graph, const std::vector<SolverProblem>& problems, const States& states,
-                       const Machine& machine, const PlannerOptions& options) {
+                       const Machine& machine, const PlannerOptions& options)
+    : shards_(options.stageShards) {
   const std::size_t splits = problems.size();
   std::vector<NodeSet> sets;
   for (int i = 0; splits > 1 && i < states.size(); ++i) sets.push_back(states.set(i));

@@ -19,6 +19,11 @@ public:
   /// Whether stage number `stage` may have this split, where the options say which.
   bool isOffered(int split, int stage) const { return given_.empty() || given_[stage] == split; }
 
+  /// The same of a form.
+  bool isOffered(const StageForm& form, int stage) const {
+    return shards_.empty() || shards_[static_cast<std::size_t>(stage)] == form.shards;
+  }
+
   /// Whether a stage of split `before` may end at a state where one of split `after` begins: what crosses there is
   /// whole in both, or they are one.
   bool mayMeet(int state, int before, int after) const {
@@ -29,8 +34,7 @@ public:
   void align(int unit) {
     for (StageLoads& loads : loads_) loads.align(unit);
   }
-  bool mayRecompute() const { return loads_[0].mayRecompute(); }
-  bool mustRecompute() const { return loads_[0].mustRecompute(); }
+  const std::vector<StageForm>& forms() const { return loads_[0].forms(); }
   const StageHost& best() const { return loads_[0].best(); }
 
   bool isClean(int state, int split) const { return clean_.empty() || clean_[state * loads_.size() + split]; }
@@ -39,8 +43,9 @@ private:
   std::vector<States> states_; ///< of all splits but the first
   std::vector<StageLoads> loads_;
   std::vector<int> teams_;
-  std::vector<int> given_;  ///< by stage
-  std::vector<bool> clean_; ///< by state and split; empty if there is one
+  std::vector<int> given_;   ///< by stage
+  std::vector<bool> shards_; ///< the same
+  std::vector<bool> clean_;  ///< by state and split; empty if there is one
 };
 
 } // namespace pdc

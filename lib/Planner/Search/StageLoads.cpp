@@ -9,6 +9,17 @@
 
 using namespace pdc;
 
+std::vector<StageForm> pdc::formsOf(const PlannerOptions& options) {
+  std::vector<StageForm> forms;
+  for (const bool recompute : {false, true}) {
+    if (options.recompute != RecomputePolicy::automatic && recompute != (options.recompute == RecomputePolicy::all))
+      continue;
+    forms.push_back({.recompute = recompute});
+    if (options.shard == ShardPolicy::automatic) forms.push_back({.recompute = recompute, .shards = true});
+  }
+  return forms;
+}
+
 StageLoads::StageLoads(const CostGraph& graph, const SolverProblem& problem, const States& states,
                        const Machine& machine, const PlannerOptions& options, bool mixes)
     : graph_(graph), problem_(problem), states_(states), machine_(machine), options_(options),
@@ -23,8 +34,7 @@ StageLoads::StageLoads(const CostGraph& graph, const SolverProblem& problem, con
     const int given = static_cast<int>(options.stageReplicas.size());
     ways_.emplace(problem, states, given > 0 ? given : devices);
   }
-  mayRecompute_ = options.recompute != RecomputePolicy::none;
-  mustRecompute_ = options.recompute == RecomputePolicy::all;
+  forms_ = formsOf(options);
   microbatches_ = static_cast<double>(options.microbatches);
   best_ = {0, 0};
   for (const DeviceClass& deviceClass : machine.classes()) {
@@ -98,21 +108,23 @@ double StageLoads::allReduceMs(const Stage& stage, int replicas) const {
 }
 
 /// What the backward does not hide, at least.
-double StageLoads::exposedMs(const Stage& stage, int replicas, bool recompute, double speed, double syncMs) const {
-  const Reducing& reducing = reducing_[recompute ? 1 : 0];
+double StageLoads::exposedMs(const Stage& stage, int replicas, const StageForm& form, double speed,
+                             double syncMs) const {
+  const Reducing& reducing = reducing_[form.recompute ? 1 : 0];
   const double coreMs = allReduceCoreMs(stage, replicas, speed);
-  const bool sharded = options_.shards(replicas);
+  const bool sharded = options_.shards(replicas, form.shards);
   if (stage.alone) return exposedSyncMs(reducing.buckets, reducing.ms / speed, syncMs, coreMs, sharded);
   const double wholeMs = std::max(0.0, syncMs - coreMs), gatherMs = sharded ? wholeMs / 2 : 0;
-  return gatherMs + std::max(0.0, wholeMs - gatherMs - hiddenMs(stage, recompute, speed));
+  return gatherMs + std::max(0.0, wholeMs - gatherMs - hiddenMs(stage, form, speed));
 }
 
 /// The sum without warm-up, and what one more of it adds. Left out is what other stages decide: older versions that are
 /// kept whatever the warm-up is, handovers and slots beyond it, and parameters of stages before.
-void StageLoads::memoryTerms(const Stage& stage, int replicas, bool recompute, std::int64_t& base,
+void StageLoads::memoryTerms(const Stage& stage, int replicas, const StageForm& form, std::int64_t& base,
                              std::int64_t& perWarmup) const {
   StageBytes bytes{.parameters = stage.parameterBytes,
-                   .optimizer = options_.optimizerBytes(stage.parameterBytes, replicas),
+                   .optimizer = options_.optimizerBytes(
+                       stage.parameterBytes, options_.shards(replicas, form.shards) ? options_.owners(replicas) : 1),
                    .frozen = stage.frozenBytes,
                    .gradients = stage.gradientBytes,
                    .sent = stage.outBytes,
@@ -121,7 +133,7 @@ void StageLoads::memoryTerms(const Stage& stage, int replicas, bool recompute, s
                    .valuesIn = stage.inBytes,
                    .gradientsOut = stage.inGradientBytes,
                    .gradientsIn = stage.outGradientBytes + stage.passGradientBytes};
-  bytes.savedAs(recompute ? Keeping::recomputed : Keeping::kept) = stage.savedBytes;
+  bytes.savedAs(form.recompute ? Keeping::recomputed : Keeping::kept) = stage.savedBytes;
   const StageFrame without{.gradientSets = syncDelay(stage, replicas) + 1};
   StageFrame one = without;
   one.versions += stashes_ ? 1 : 0;
@@ -130,48 +142,50 @@ void StageLoads::memoryTerms(const Stage& stage, int replicas, bool recompute, s
   perWarmup = stageMemory(one, bytes).total() - base;
 }
 
-StageLoads::Flight StageLoads::flight(const Stage& stage, int replicas, bool recompute) const {
+StageLoads::Flight StageLoads::flight(const Stage& stage, int replicas, const StageForm& form) const {
   Flight flight;
-  flight.computeMs = computeMs(stage, recompute, best_.speed);
-  flight.backwardMs = hiddenMs(stage, recompute, best_.speed);
-  flight.updateMs = updateMs(stage, replicas, best_.speed);
+  flight.computeMs = computeMs(stage, form, best_.speed);
+  flight.backwardMs = hiddenMs(stage, form, best_.speed);
+  flight.updateMs = updateMs(stage, replicas, form, best_.speed);
   flight.isDelayed = syncDelay(stage, replicas) > 0;
   if (replicas > 1) {
     flight.syncMs = allReduceMs(stage, replicas);
-    flight.exposedMs = exposedMs(stage, replicas, recompute, best_.speed, flight.syncMs);
+    flight.exposedMs = exposedMs(stage, replicas, form, best_.speed, flight.syncMs);
   }
-  memoryTerms(stage, replicas, recompute, flight.baseBytes, flight.bytesPerWarmup);
+  memoryTerms(stage, replicas, form, flight.baseBytes, flight.bytesPerWarmup);
   return flight;
 }
 
-StageLoads::Terms StageLoads::terms(const Stage& stage, int replicas, bool recompute, const StageHost& host) const {
+StageLoads::Terms StageLoads::terms(const Stage& stage, int replicas, const StageForm& form,
+                                    const StageHost& host) const {
   Terms terms{};
   int delay = syncDelay(stage, replicas);
   std::int64_t base = 0, perWarmup = 0;
-  memoryTerms(stage, replicas, recompute, base, perWarmup);
+  memoryTerms(stage, replicas, form, base, perWarmup);
   if (base > host.limitBytes) {
     terms[0] = infinity;
     return terms;
   }
-  double r = replicas, computing = computeMs(stage, recompute, host.speed);
-  double update = updateMs(stage, replicas, host.speed);
+  double r = replicas, computing = computeMs(stage, form, host.speed);
+  double update = updateMs(stage, replicas, form, host.speed);
   double sync = allReduceMs(stage, replicas), reduced = 2 * (r - 1) / r * static_cast<double>(stage.parameterBytes);
   auto crossing = static_cast<double>(std::max(stage.inBytes + stage.outGradientBytes + stage.passGradientBytes,
                                                stage.outBytes + stage.inGradientBytes));
   if (flush_) {
     double own = ownMicrobatches(r) * computing;
-    terms[0] = std::max(own + exposedMs(stage, replicas, recompute, host.speed, sync) + update,
+    terms[0] = std::max(own + exposedMs(stage, replicas, form, host.speed, sync) + update,
                         drains_ ? stage.beforeMs / best_.speed + own : 0) /
                microbatches_;
     terms[1] = crossing / r / machine_.bytesPerMs(0);
     return terms;
   }
   const bool waits = delay == 0 && replicas > 1;
-  double waiting = computing + optimizerMs(stage, replicas, host.speed) - hiddenMs(stage, recompute, host.speed) + sync;
+  double waiting =
+      computing + optimizerMs(stage, replicas, form, host.speed) - hiddenMs(stage, form, host.speed) + sync;
   terms[0] = (computing + update) / r;
   if (waits) terms[waitTerm] = waiting / r;
   if (waits && stage.alone)
-    terms[aloneTerm] = (computing + update + exposedMs(stage, replicas, recompute, host.speed, sync)) / r;
+    terms[aloneTerm] = (computing + update + exposedMs(stage, replicas, form, host.speed, sync)) / r;
   terms[1] = sync / r;
   terms[2] = (crossing + reduced) / r / machine_.bytesPerMs(0);
   if (machine_.classes().size() == 1) terms[3] = componentMs(stage, r, reduced);
@@ -202,17 +216,17 @@ double StageLoads::componentMs(const Stage& stage, double replicas, double reduc
   return ms;
 }
 
-double StageLoads::withAllReduce(const Stage& stage, int replicas, bool recompute, double bytesPerMs,
+double StageLoads::withAllReduce(const Stage& stage, int replicas, const StageForm& form, double bytesPerMs,
                                  double latencyMs) const {
   double r = replicas;
   double sync = 2 * (r - 1) * (latencyMs + static_cast<double>(stage.parameterBytes) / r / bytesPerMs);
-  const double exposed = exposedMs(stage, replicas, recompute, best_.speed, sync);
+  const double exposed = exposedMs(stage, replicas, form, best_.speed, sync);
   if (flush_)
-    return (ownMicrobatches(r) * computeMs(stage, recompute, best_.speed) + exposed +
-            updateMs(stage, replicas, best_.speed)) /
+    return (ownMicrobatches(r) * computeMs(stage, form, best_.speed) + exposed +
+            updateMs(stage, replicas, form, best_.speed)) /
            microbatches_;
   if (syncDelay(stage, replicas) == 1) return sync / r;
-  return std::max(sync, busyMs(stage, replicas, recompute, best_.speed) + exposed) / r;
+  return std::max(sync, busyMs(stage, replicas, form, best_.speed) + exposed) / r;
 }
 
 double StageLoads::largest(const Terms& terms) {
@@ -221,24 +235,25 @@ double StageLoads::largest(const Terms& terms) {
 
 double StageLoads::bound(const Stage& stage, int replicas) const {
   double least = infinity;
-  if (!mustRecompute_) least = bound(stage, replicas, false, best_);
-  if (mayRecompute_) least = std::min(least, bound(stage, replicas, true, best_));
+  for (const StageForm& form : forms_) least = std::min(least, bound(stage, replicas, form, best_));
   return least;
 }
 
 int StageLoads::fewestReplicas(const Stage& stage, double limitMs, int most) const {
-  int fewest = mustRecompute_ ? 0 : fewestReplicas(stage, limitMs, most, false);
-  if (!mayRecompute_) return fewest;
-  int recomputing = fewestReplicas(stage, limitMs, fewest > 0 ? fewest : most, true);
-  return recomputing > 0 ? recomputing : fewest;
+  int fewest = 0;
+  for (const StageForm& form : forms_) {
+    const int own = fewestReplicas(stage, limitMs, fewest > 0 ? fewest - 1 : most, form);
+    if (own > 0) fewest = own;
+  }
+  return fewest;
 }
 
-int StageLoads::fewestReplicas(const Stage& stage, double limitMs, int most, bool recompute) const {
+int StageLoads::fewestReplicas(const Stage& stage, double limitMs, int most, const StageForm& form) const {
   auto roundUp = [&](int r) { return (r + unit_ - 1) / unit_ * unit_; };
   most = most / unit_ * unit_;
   if (flush_) {
     // With fewer, the busiest computes longer than a batch may take.
-    const double batchMs = limitMs * microbatches_ * (1 + 1e-9), ownMs = computeMs(stage, recompute, best_.speed);
+    const double batchMs = limitMs * microbatches_ * (1 + 1e-9), ownMs = computeMs(stage, form, best_.speed);
     double least = drains_ ? 1 : std::max(1.0, std::ceil(ownMs / limitMs * (1 - 1e-9)));
     if (drains_ && ownMs > 0) {
       const double each = std::floor(batchMs / ownMs);
@@ -247,24 +262,23 @@ int StageLoads::fewestReplicas(const Stage& stage, double limitMs, int most, boo
     }
     if (least > most) return 0;
     for (int r = roundUp(static_cast<int>(least)); r <= most; r += unit_) {
-      const double ms = bound(stage, r, recompute, best_);
+      const double ms = bound(stage, r, form, best_);
       if (ms <= limitMs) return r;
-      if (options_.shards(2)) continue;
+      if (options_.shards(2, form.shards)) continue;
       if (ms == infinity) return 0; // more would fit no better
       if (drains_) continue;
       // Updates take no less with more of them, which leaves so much for what they divide.
-      const double leftMs = limitMs * (1 + 1e-9) - updateMs(stage, r, best_.speed) / microbatches_;
+      const double leftMs = limitMs * (1 + 1e-9) - updateMs(stage, r, form, best_.speed) / microbatches_;
       if (leftMs <= 0 || ownMs / leftMs > most + 1.0) return 0;
       r = std::max(r, roundUp(static_cast<int>(std::ceil(ownMs / leftMs * (1 - 1e-9)))) - unit_);
     }
     return 0;
   }
-  double least =
-      (computeMs(stage, recompute, best_.speed) + options_.leastUpdateMs(stage.updateMs) / best_.speed) / limitMs;
+  double least = (computeMs(stage, form, best_.speed) + options_.leastUpdateMs(stage.updateMs) / best_.speed) / limitMs;
   if (least > most + 1) return 0;
   int r = roundUp(std::max(1, static_cast<int>(std::ceil(least * (1 - 1e-12)))));
   while (r <= most) {
-    Terms at = terms(stage, r, recompute, best_);
+    Terms at = terms(stage, r, form, best_);
     auto tooLarge = std::find_if(at.begin(), at.end(), [&](double term) { return !(term <= limitMs); });
     if (tooLarge == at.end()) return r;
     auto which = static_cast<std::size_t>(tooLarge - at.begin());
@@ -281,7 +295,7 @@ int StageLoads::fewestReplicas(const Stage& stage, double limitMs, int most, boo
     }
     if (r == 1) end = 1;
     end = std::max(r, end / unit_ * unit_);
-    auto suffices = [&](int replicas) { return terms(stage, replicas, recompute, best_)[which] <= limitMs; };
+    auto suffices = [&](int replicas) { return terms(stage, replicas, form, best_)[which] <= limitMs; };
     if (!suffices(end)) {
       r = end + unit_;
       continue;
@@ -297,12 +311,12 @@ int StageLoads::fewestReplicas(const Stage& stage, double limitMs, int most, boo
   return 0;
 }
 
-std::int64_t StageLoads::memoryBytes(const Stage& stage, int replicas, bool recompute, double timeMs) const {
+std::int64_t StageLoads::memoryBytes(const Stage& stage, int replicas, const StageForm& form, double timeMs) const {
   std::int64_t base = 0, perWarmup = 0, warmup = 0;
-  memoryTerms(stage, replicas, recompute, base, perWarmup);
+  memoryTerms(stage, replicas, form, base, perWarmup);
   if (hides_ && stage.afterMs > 0 && timeMs > 0) {
-    double loop = computeMs(stage, recompute, best_.speed) +
-                  (options_.leastUpdateMs(stage.updateMs) + stage.afterMs) / best_.speed;
+    double loop =
+        computeMs(stage, form, best_.speed) + (options_.leastUpdateMs(stage.updateMs) + stage.afterMs) / best_.speed;
     warmup = std::max<std::int64_t>(0, static_cast<std::int64_t>(std::ceil(loop / timeMs / replicas - 1e-6)) - 1);
   }
   return base + perWarmup * warmup;

@@ -28,6 +28,15 @@ struct StageHost {
   std::int64_t limitBytes = 0;
 };
 
+/// How a stage is run, besides its nodes, split and devices.
+struct StageForm {
+  bool recompute = false;
+  bool shards = false; ///< its replicas divide the optimizer's state, of ShardPolicy::automatic
+};
+
+/// Those that the options let the planner choose, without recomputation first.
+std::vector<StageForm> formsOf(const PlannerOptions& options);
+
 class StageLoads {
 public:
   /// `mixes`: other stages may be divided in another way than those of this graph.
@@ -45,42 +54,43 @@ public:
   Stage stage(int i, int j) const;
 
   /// The time per minibatch is at least the largest term; infinite if the stage does not fit at all.
-  double bound(const Stage& stage, int replicas, bool recompute, const StageHost& host) const {
-    return largest(terms(stage, replicas, recompute, host));
+  double bound(const Stage& stage, int replicas, const StageForm& form, const StageHost& host) const {
+    return largest(terms(stage, replicas, form, host));
   }
 
   /// The same of devices, all-reduces and links only, as PlanCost::loadMs counts them where shared cores bound the
   /// time.
-  double loadBound(const Stage& stage, int replicas, bool recompute, const StageHost& host) const {
-    Terms all = terms(stage, replicas, recompute, host);
+  double loadBound(const Stage& stage, int replicas, const StageForm& form, const StageHost& host) const {
+    Terms all = terms(stage, replicas, form, host);
     all[loopTerm] = all[waitLoopTerm] = 0;
     return largest(all);
   }
 
-  /// The smaller of the bounds with and without recomputation, as the options allow.
+  /// The smallest of the bounds of all forms.
   double bound(const Stage& stage, int replicas) const;
 
   /// The smallest number of replicas, at most `most`, with which the best device makes the bound at most `limitMs`;
   /// 0 if there is none.
   int fewestReplicas(const Stage& stage, double limitMs, int most) const;
-  int fewestReplicas(const Stage& stage, double limitMs, int most, bool recompute) const;
+  int fewestReplicas(const Stage& stage, double limitMs, int most, const StageForm& form) const;
 
   /// From now on replicas are multiples of `unit`, and stages begin at multiples of it. What is a bound of aligned
   /// plans only is no bound of others. 1 is the start.
   void align(int unit) { unit_ = unit; }
 
   /// Memory of one replica at least, if the pipeline runs at `timeMs`.
-  std::int64_t memoryBytes(const Stage& stage, int replicas, bool recompute, double timeMs) const;
+  std::int64_t memoryBytes(const Stage& stage, int replicas, const StageForm& form, double timeMs) const;
 
   /// Bytes that it moves per minibatch: values in, gradients out, all-reduces.
   double bytesMoved(const Stage& stage, int replicas) const;
 
   /// The larger of all-reduce and device load when the all-reduce crosses links of this bandwidth and latency.
-  double withAllReduce(const Stage& stage, int replicas, bool recompute, double bytesPerMs, double latencyMs) const;
+  double withAllReduce(const Stage& stage, int replicas, const StageForm& form, double bytesPerMs,
+                       double latencyMs) const;
 
   /// Computation of one minibatch, update included, on a device of this speed; of a member.
-  double busyMs(const Stage& stage, int replicas, bool recompute, double speed) const {
-    return computeMs(stage, recompute, speed) + (flush_ ? 0 : updateMs(stage, replicas, speed));
+  double busyMs(const Stage& stage, int replicas, const StageForm& form, double speed) const {
+    return computeMs(stage, form, speed) + (flush_ ? 0 : updateMs(stage, replicas, form, speed));
   }
 
   /// What a stage adds to loops through it, at least, on the best device, and what minibatches in flight take.
@@ -90,10 +100,9 @@ public:
     bool isDelayed = false; ///< whether it goes on computing beside its all-reduce, until the next one
     std::int64_t baseBytes = 0, bytesPerWarmup = 0;
   };
-  Flight flight(const Stage& stage, int replicas, bool recompute) const;
+  Flight flight(const Stage& stage, int replicas, const StageForm& form) const;
 
-  bool mayRecompute() const { return mayRecompute_; }
-  bool mustRecompute() const { return mustRecompute_; }
+  const std::vector<StageForm>& forms() const { return forms_; }
   const StageHost& best() const { return best_; }
 
 private:
@@ -102,31 +111,32 @@ private:
   static constexpr std::size_t termCount = 8, loopTerm = 4, waitTerm = 5, waitLoopTerm = 6, aloneTerm = 7;
   using Terms = std::array<double, termCount>;
   static double largest(const Terms& terms);
-  Terms terms(const Stage& stage, int replicas, bool recompute, const StageHost& host) const;
+  Terms terms(const Stage& stage, int replicas, const StageForm& form, const StageHost& host) const;
 
   int syncDelay(const Stage& stage, int replicas) const { return overlap_ && replicas > 1 && !stage.alone; }
   double allReduceMs(const Stage& stage, int replicas) const;
   double componentMs(const Stage& stage, double replicas, double reduced) const;
   double ownMicrobatches(double replicas) const;
-  double exposedMs(const Stage& stage, int replicas, bool recompute, double speed, double syncMs) const;
-  double hiddenMs(const Stage& stage, bool recompute, double speed) const {
-    return ((recompute ? stage.forwardMs : 0) + stage.backwardMs + stage.gradientCoreMs) / speed;
+  double exposedMs(const Stage& stage, int replicas, const StageForm& form, double speed, double syncMs) const;
+  double hiddenMs(const Stage& stage, const StageForm& form, double speed) const {
+    return ((form.recompute ? stage.forwardMs : 0) + stage.backwardMs + stage.gradientCoreMs) / speed;
   }
-  double computeMs(const Stage& stage, bool recompute, double speed) const {
-    return hiddenMs(stage, recompute, speed) + (stage.forwardMs + stage.valueCoreMs) / speed;
+  double computeMs(const Stage& stage, const StageForm& form, double speed) const {
+    return hiddenMs(stage, form, speed) + (stage.forwardMs + stage.valueCoreMs) / speed;
   }
   double allReduceCoreMs(const Stage& stage, int replicas, double speed) const {
     return machine_.allReduceCoreMs(stage.parameterBytes, replicas) / speed;
   }
-  double optimizerMs(const Stage& stage, int replicas, double speed) const {
+  double optimizerMs(const Stage& stage, int replicas, const StageForm& form, double speed) const {
     const double ms = (stage.updateMs + (replicas > 1 ? stage.lateUpdateMs : 0)) / speed;
-    return options_.shards(replicas) ? ms / replicas : ms;
+    return options_.shards(replicas, form.shards) ? ms / replicas : ms;
   }
   /// With what the all-reduce takes from the core.
-  double updateMs(const Stage& stage, int replicas, double speed) const {
-    return optimizerMs(stage, replicas, speed) + allReduceCoreMs(stage, replicas, speed);
+  double updateMs(const Stage& stage, int replicas, const StageForm& form, double speed) const {
+    return optimizerMs(stage, replicas, form, speed) + allReduceCoreMs(stage, replicas, speed);
   }
-  void memoryTerms(const Stage& stage, int replicas, bool recompute, std::int64_t& base, std::int64_t& perWarmup) const;
+  void memoryTerms(const Stage& stage, int replicas, const StageForm& form, std::int64_t& base,
+                   std::int64_t& perWarmup) const;
 
   const CostGraph& graph_;
   const SolverProblem& problem_;
@@ -143,7 +153,7 @@ private:
   };
   std::array<Reducing, 2> reducing_;
   bool flush_ = false, drains_ = false, overlap_ = false, hides_ = false, stashes_ = false;
-  bool mayRecompute_ = false, mustRecompute_ = false;
+  std::vector<StageForm> forms_;
   double microbatches_ = 1;
   int unit_ = 1, team_ = 1;
   bool mixes_ = false;

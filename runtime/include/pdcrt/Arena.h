@@ -37,7 +37,7 @@ struct ArenaStage {
   std::size_t trainedBytes = 0;   ///< of the trained parameters, without padding: what an all-reduce sums
   std::size_t optimizerBytes = 0; ///< of the optimizer block (OptimizerLayout.h)
   std::size_t shardBytes = 0;     ///< of the largest shard (Shards.h); 0: nothing is sharded
-  std::size_t summedBytes = 0;    ///< of shards: the most of which a replica makes the sum
+  std::size_t summedBytes = 0;    ///< of shards: the most of which a process makes the sum
 };
 
 /// The stage's edge in the schedule, and how many buffers the stage has for it.

@@ -61,14 +61,15 @@ public:
   int shardOf(int replica) const { return replica % owners_; }
   /// All ranges of a shard, in the order of the chunks; none is empty, neighbours are one.
   std::vector<Range> of(int shard) const;
-  /// Elements of the largest shard, and of the most of which a replica makes the sum.
+  /// Elements of the largest shard, and of the most of which a replica makes the sum, or each of its `members` where
+  /// these have terms of the gradients, too, and divide each range.
   std::int64_t most() const { return most_; }
-  std::int64_t mostSummed() const { return mostSummed_; }
+  std::int64_t mostSummed(int members = 1) const;
 
 private:
   int replicas_, owners_;
   std::vector<Chunk> chunks_;
-  std::int64_t most_ = 0, mostSummed_ = 0;
+  std::int64_t most_ = 0;
 };
 
 } // namespace pdcrt

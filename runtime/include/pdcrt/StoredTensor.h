@@ -32,7 +32,8 @@ struct ElementRange {
   friend bool operator==(const ElementRange&, const ElementRange&) = default;
 };
 /// "ranges/NAME" and its text, for a file that has these elements of a tensor, one range after the other, in a record
-/// with one dimension: what one replica has where replicas divide the tensor. Ranges ascend.
+/// with one dimension: what one replica has where replicas divide the tensor. Ranges ascend. Where the file says that
+/// a member has a part of the tensor, too, they are of that part, and `whole` is its local shape.
 std::pair<std::string, std::string> rangesMetadata(const std::string& name, std::span<const ElementRange> ranges,
                                                    const Shape& whole);
 /// Reads such a text. False: it is not one that rangesMetadata writes, or the ranges are none of the shape.
@@ -89,13 +90,13 @@ private:
   };
   bool isInRanges() const { return !records_.empty() && !records_.front().ranges.empty(); }
   Status addRanges(const SafetensorsFile& file, const TensorRecord& record, const std::string& said);
-  Status checkRanges() const;
-  void copyRanges(std::span<std::byte> whole) const;
+  Status checkRanges(int member) const;
+  void copyRanges(int member, std::span<std::byte> local) const;
   void copy(const MemberPart& target, std::span<std::byte> to) const;
 
   std::vector<std::int64_t> shape_;
   Part part_;
-  std::vector<Held> records_; ///< in ascending order of members
+  std::vector<Held> records_; ///< in ascending order of members, and of ranges
 };
 
 /// All tensors of some files, each complete. The files of the members of one stage belong together, by their names; a

@@ -1,11 +1,13 @@
 #include "EqualMembers.h"
 
+#include "ShardRecords.h"
 #include "pdcrt/Device.h"
 #include "pdcrt/WriteFile.h"
 
 #include <cinttypes>
 #include <cstdio>
 #include <string>
+#include <type_traits>
 
 namespace pdcrt {
 namespace {
@@ -28,9 +30,21 @@ std::string text(const MemberSums& of, std::size_t i) {
 } // namespace
 
 std::vector<std::uint32_t> sumsOfWhole(const Stage& stage, const std::byte* weights, const std::byte* frozen,
-                                       const std::byte* state) {
+                                       const std::byte* state, const OwnShard& own) {
   std::vector<std::uint32_t> sums;
+  const std::vector<Shards::Range> ranges = own.shards ? own.shards->of(own.number) : std::vector<Shards::Range>();
+  const auto sumOfShard = [&](const ParameterRow& row) {
+    FileSum sum;
+    for (const Shards::Range& range : ranges)
+      if (&stage.parameters[static_cast<std::size_t>(range.row)] == &row)
+        sum = extended(sum, {weights + (own.isApart ? 0 : row.offset) +
+                                 static_cast<std::size_t>(own.isApart ? range.at : range.begin) * sizeof(float),
+                             static_cast<std::size_t>(range.count) * sizeof(float)});
+    return sum.crc;
+  };
   eachWhole(stage, weights, frozen, state, [&](const auto& row, const std::byte* block) {
+    if constexpr (std::is_same_v<decltype(row), const ParameterRow&>)
+      if (own.shards && row.trained) return sums.push_back(sumOfShard(row));
     const auto bytes = static_cast<std::size_t>(row.shape.elements()) * bytesOf(row.element);
     sums.push_back(extended({}, {block + row.offset, bytes}).crc);
   });
@@ -75,11 +89,15 @@ Status compareMembers(Executor& executor, const HostedStage& hosted) {
     device::copy(stream, mirrors[i].data(), block, bytes);
     return mirrors[i].data();
   };
-  const std::byte* const weights = seen(0, hosted.versions.at(hosted.versions.newest()), stage.bytes.weights);
+  const Shards* const shards = hosted.optimizer->shards();
+  const OwnShard shard = {
+      .shards = shards, .number = shards ? shards->shardOf(hosted.host.replica) : 0, .isApart = hosted.sweeps.isUsed()};
+  const std::byte* const weights =
+      seen(0, hosted.versions.at(hosted.versions.newest()), shard.isApart ? weightsBytes(hosted) : stage.bytes.weights);
   const std::byte* const frozen = seen(1, hosted.frozen, stage.bytes.frozen);
   const std::byte* const state = seen(2, hosted.state, stage.bytes.state);
   if (Status status = device::wait(stream); !status) return status;
-  return compareMembers(stage, sumsOfWhole(stage, weights, frozen, state), hosted.members,
+  return compareMembers(stage, sumsOfWhole(stage, weights, frozen, state, shard), hosted.members,
                         [&](std::span<const std::uint32_t> own, std::span<std::uint32_t> all) {
                           return executor.gatherFromTeam(hosted, own, all);
                         });

@@ -14,10 +14,19 @@
 
 namespace pdcrt {
 
+/// The shard that a replica has.
+struct OwnShard {
+  const Shards* shards = nullptr; ///< null: replicas divide nothing
+  int number = 0;
+  bool isApart = false; ///< the block of weights has its elements only, one after the other
+};
+
 /// CRC-32C of every whole row of a stage: of its parameters, then of its states, as they lie in the blocks, which
 /// the host must see. `weights` is of one version; blocks that the stage lacks may be null.
+/// Where replicas divide what they update, of trained parameters only the shard of this one is looked at, which is
+/// there before it is gathered.
 std::vector<std::uint32_t> sumsOfWhole(const Stage& stage, const std::byte* weights, const std::byte* frozen,
-                                       const std::byte* state);
+                                       const std::byte* state, const OwnShard& own = {});
 
 /// What a member has.
 struct MemberSums {

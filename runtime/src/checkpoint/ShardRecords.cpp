@@ -43,17 +43,21 @@ Status storeShard(const HostedStage& hosted, std::byte* weights, std::byte* opti
   const std::vector<Shards::Range> all = shards.of(shards.shardOf(hosted.host.replica));
   for (std::size_t first = 0, end = 0; first < all.size(); first = end) {
     const ParameterRow& row = stage.parameters[static_cast<std::size_t>(all[first].row)];
+    for (end = first; end < all.size() && all[end].row == all[first].row;) ++end;
+    if (!writes(row.part, hosted.member)) continue;
     std::vector<ElementRange> ranges;
     std::int64_t elements = 0;
-    for (end = first; end < all.size() && all[end].row == all[first].row; ++end) {
-      ranges.push_back({all[end].begin, all[end].count});
-      elements += all[end].count;
+    for (std::size_t i = first; i < end; ++i) {
+      ranges.push_back({all[i].begin, all[i].count});
+      elements += all[i].count;
     }
     const auto add = [&](MemberRecords& records, const std::string& name, std::byte* block) -> Status {
       for (std::size_t i = first; i < end; ++i)
         if (Status status = store(row, all[i], block + bytesAt(all[i].at)); !status) return status;
       records.records.push_back({name, row.element, {elements}, {block + bytesAt(all[first].at), bytesAt(elements)}});
       records.metadata.insert(rangesMetadata(name, ranges, row.shape));
+      if (!row.part.isWhole())
+        records.metadata.insert(partMetadata(name, {row.part, hosted.member}, wholeShape(row.shape, row.part)));
       return {};
     };
     if (Status status = add(weightRecords, row.name, weights); !status) return status;

@@ -17,7 +17,8 @@ std::size_t weightsBytes(const HostedStage& hosted);
 /// weights lie in shards.
 void copyShard(Stream& q, const HostedStage& hosted, const std::byte* weights, std::byte* to);
 
-/// Puts such a copy, and that of the optimizer block, into the order of files, and lists their records.
+/// Puts such a copy, and that of the optimizer block, into the order of files, and lists the records that the member of
+/// a team writes of them: ranges of its parts, and of whole parameters where it is member 0.
 Status storeShard(const HostedStage& hosted, std::byte* weights, std::byte* optimizer, MemberRecords& weightRecords,
                   MemberRecords& optimizerRecords);
 

@@ -66,10 +66,10 @@ void GradientFlow::prepareBuckets() {
 
 /// What is reduced at a time, bucket by bucket.
 std::vector<GradientFlow::Piece> GradientFlow::pieces(std::byte* staging) {
+  if (isSharded()) return shardedPieces(staging);
   const bool ofMembers = shape().teamSums;
   ReduceGroup all = everyone(ofMembers), replicas = everyone(false);
   all.staging = staging;
-  if (isSharded()) return shardedPieces(std::move(all));
   std::vector<Piece> pieces;
   for (Bucket& bucket : buckets_) {
     // Of a parameter of which members have parts, only the replicas have terms.
@@ -115,54 +115,77 @@ void GradientFlow::addPieces(std::vector<Piece>& pieces, ReduceGroup& all, const
   }
 }
 
-/// The replicas that own the shard of this one; null: no others do.
-std::shared_ptr<const ReduceGroup> GradientFlow::sharersOf(const ReduceGroup& replicas) const {
+/// Who has the shard of this replica besides this process: owners of the same one, and, of what all members have terms,
+/// the members of each. Null: nobody.
+std::shared_ptr<const ReduceGroup> GradientFlow::sharersOf(const ReduceGroup& group, bool ofMembers) const {
   const Shards& shards = *setup_.optimizer->shards();
-  if (shards.owners() == routing_.replicas()) return nullptr;
+  const int members = ofMembers ? setup_.members : 1;
+  if (shards.owners() == routing_.replicas() && members == 1) return nullptr;
   auto sharers = std::make_shared<ReduceGroup>();
-  sharers->self = setup_.host.replica / shards.owners();
-  sharers->channel = replicas.channel;
-  for (int replica = shards.shardOf(setup_.host.replica); replica < routing_.replicas(); replica += shards.owners()) {
-    sharers->ranks.push_back(replicas.ranks[static_cast<std::size_t>(replica)]);
-    sharers->parts.push_back(replicas.parts[static_cast<std::size_t>(replica)]);
-  }
+  sharers->channel = group.channel;
+  for (int replica = shards.shardOf(setup_.host.replica); replica < routing_.replicas(); replica += shards.owners())
+    for (int member = 0; member < members; ++member) {
+      const int of = replica * members + member;
+      if (of == group.self) sharers->self = static_cast<int>(sharers->ranks.size());
+      sharers->ranks.push_back(group.ranks[static_cast<std::size_t>(of)]);
+      sharers->parts.push_back(group.parts[static_cast<std::size_t>(of)]);
+    }
   return sharers;
 }
 
-/// The same, where each replica sums its shard: chunks, as many together as are reduced at a time.
-std::vector<GradientFlow::Piece> GradientFlow::shardedPieces(ReduceGroup all) {
-  const bool ordered = setup_.posting->transport().ordered();
+/// The same, where each replica sums its shard. Of what all members have terms, each sums a share of the ranges.
+std::vector<GradientFlow::Piece> GradientFlow::shardedPieces(std::byte* staging) {
   std::vector<Piece> pieces;
   for (Bucket& bucket : buckets_) {
     bucket.firstReduction = pieces.size();
-    ReduceGroup piece = all;
-    std::size_t floats = 0;
-    const auto close = [&] {
-      const auto group = std::make_shared<const ReduceGroup>(piece);
-      pieces.push_back({group, sharersOf(piece)});
-      all.staging += group->share() * (all.ranks.size() - 1) * sizeof(float);
-      piece = all;
-      floats = 0;
-    };
-    piece.parts.resize(all.ranks.size());
-    for (const TrainedParameter* parameter : bucket.parameters)
-      for (const Shards::Chunk& chunk : setup_.optimizer->shards()->chunks()) {
-        if (&setup_.stage->parameters[static_cast<std::size_t>(chunk.row)] != parameter->row) continue;
-        std::size_t more = 0;
-        for (const Shards::Range& range : chunk.of) more += static_cast<std::size_t>(range.count);
-        if (!ordered && floats > 0 && floats + more > setup_.floatsOfReduction) close();
-        piece.parts.resize(all.ranks.size());
-        for (std::size_t replica = 0; replica < chunk.of.size(); ++replica)
-          if (const Shards::Range& range = chunk.of[replica]; range.count > 0)
-            piece.parts[replica].push_back({parameter->gradient + static_cast<std::size_t>(range.begin) * sizeof(float),
-                                            static_cast<std::size_t>(range.count)});
-        floats += more;
-      }
-    piece.parts.resize(all.ranks.size());
-    close();
+    for (const bool ofMembers : {false, true}) {
+      std::vector<const TrainedParameter*> parameters;
+      for (const TrainedParameter* parameter : bucket.parameters)
+        if (ofMembers == (shape().teamSums && parameter->row->part.isWhole())) parameters.push_back(parameter);
+      // Of nothing there is one sum, too.
+      const bool isOfNothing = bucket.parameters.empty() && ofMembers == shape().teamSums;
+      if (!parameters.empty() || isOfNothing) addShardedPieces(pieces, staging, parameters, ofMembers);
+    }
     bucket.reductions = pieces.size() - bucket.firstReduction;
   }
   return pieces;
+}
+
+/// Chunks of these parameters, as many together as are reduced at a time. `staging` goes on behind them.
+void GradientFlow::addShardedPieces(std::vector<Piece>& pieces, std::byte*& staging,
+                                    std::span<const TrainedParameter* const> parameters, bool ofMembers) const {
+  const bool ordered = setup_.posting->transport().ordered();
+  const std::int64_t members = ofMembers ? setup_.members : 1;
+  const ReduceGroup all = everyone(ofMembers);
+  ReduceGroup piece = all;
+  std::size_t floats = 0;
+  piece.parts.resize(all.ranks.size());
+  const auto close = [&] {
+    piece.staging = staging;
+    const auto group = std::make_shared<const ReduceGroup>(piece);
+    pieces.push_back({group, sharersOf(piece, ofMembers), ofMembers});
+    staging += group->share() * (all.ranks.size() - 1) * sizeof(float);
+    piece = all;
+    piece.parts.resize(all.ranks.size());
+    floats = 0;
+  };
+  for (const TrainedParameter* parameter : parameters)
+    for (const Shards::Chunk& chunk : setup_.optimizer->shards()->chunks()) {
+      if (&setup_.stage->parameters[static_cast<std::size_t>(chunk.row)] != parameter->row) continue;
+      std::size_t more = 0;
+      for (const Shards::Range& range : chunk.of) more += static_cast<std::size_t>(range.count);
+      if (!ordered && floats > 0 && floats + more > setup_.floatsOfReduction) close();
+      auto part = piece.parts.begin();
+      for (const Shards::Range& range : chunk.of)
+        for (std::int64_t member = 0; member < members; ++member, ++part) {
+          const std::int64_t begin = range.count * member / members, end = range.count * (member + 1) / members;
+          if (begin < end)
+            part->push_back({parameter->gradient + static_cast<std::size_t>(range.begin + begin) * sizeof(float),
+                             static_cast<std::size_t>(end - begin)});
+        }
+      floats += more;
+    }
+  close();
 }
 
 void GradientFlow::prepareNorms() {
@@ -364,7 +387,7 @@ Status GradientFlow::squaresOf(const Set& set, ExactSum& sum) {
   for (const Optimizer::Own& own : setup_.optimizer->own())
     if (!sum_) {
       add(*own.parameter, own.range.begin, own.range.count);
-    } else {
+    } else if (countsInNorm(own.parameter->row->part, setup_.member)) {
       squared_.push_back({reinterpret_cast<const float*>(sum_) + own.range.at, own.range.count});
       blocks += device::blocksOfSquares(own.range.count, squaresBlock);
     }

@@ -26,6 +26,7 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 namespace pdcrt {
@@ -141,8 +142,10 @@ private:
   ReduceGroup everyone(bool ofMembers) const;
   void addPieces(std::vector<Piece>& pieces, ReduceGroup& all, const std::vector<Segment>& segments,
                  bool ofMembers) const;
-  std::vector<Piece> shardedPieces(ReduceGroup all);
-  std::shared_ptr<const ReduceGroup> sharersOf(const ReduceGroup& replicas) const;
+  std::vector<Piece> shardedPieces(std::byte* staging);
+  void addShardedPieces(std::vector<Piece>& pieces, std::byte*& staging,
+                        std::span<const TrainedParameter* const> parameters, bool ofMembers) const;
+  std::shared_ptr<const ReduceGroup> sharersOf(const ReduceGroup& group, bool ofMembers) const;
   bool isSharded() const { return setup_.optimizer->shards() != nullptr; }
   Set& setOf(std::int64_t update) { return sets_[static_cast<std::size_t>(update - 1) % sets_.size()]; }
   std::int64_t firstOf(std::int64_t update) const;

@@ -39,12 +39,6 @@ Status checkStage(const Stage& stage, const Schedule& schedule) {
                          "' cannot lie in blocks, which are of f32 and have 16 "
                          "outputs and 16 inputs",
                      "run pdc again");
-  const ScheduleStage& shape = schedule.stages[index(stage.index)];
-  if (shape.isSharded() && shape.team > 1)
-    return invalid(name(stage) + " is divided over a team of " + std::to_string(shape.team) +
-                       ", and schedule.txt divides its updates over " + std::to_string(shape.replicas) +
-                       " replicas: one of the two is possible",
-                   "compile with --shard=none, or without --split");
   std::size_t staged = 0;
   for (const DataRow& row : stage.data)
     if (row.ofDataSet()) staged += arenaBytes(index(row.shape.elements()) * bytesOf(row.element));
@@ -208,14 +202,16 @@ Status Executor::allocate() {
   std::vector<ArenaStage> sizes;
   for (const HostedStage& hosted : hosted_) {
     const Shards* shards = hosted.optimizer->shards();
-    sizes.push_back({.stage = hosted.host.stage,
-                     .bytes = hosted.stage->bytes,
-                     .edges = hosted.stage->edges,
-                     .shared = hosted.stage->shared,
-                     .trainedBytes = hosted.optimizer->trainedBytes(),
-                     .optimizerBytes = hosted.optimizer->layout().bytes(),
-                     .shardBytes = shards ? index(shards->most()) * sizeof(float) : 0,
-                     .summedBytes = shards ? index(shards->mostSummed()) * sizeof(float) : 0});
+    const ScheduleStage& shape = setup_.schedule->stages[index(hosted.host.stage)];
+    sizes.push_back(
+        {.stage = hosted.host.stage,
+         .bytes = hosted.stage->bytes,
+         .edges = hosted.stage->edges,
+         .shared = hosted.stage->shared,
+         .trainedBytes = hosted.optimizer->trainedBytes(),
+         .optimizerBytes = hosted.optimizer->layout().bytes(),
+         .shardBytes = shards ? index(shards->most()) * sizeof(float) : 0,
+         .summedBytes = shards ? index(shards->mostSummed(shape.terms() / shape.replicas)) * sizeof(float) : 0});
   }
   const RankList& rank = setup_.schedule->ranks[index(setup_.rank)];
   arena_ = layoutArena(*setup_.schedule, sizes, rank);

@@ -224,32 +224,43 @@ Status StoredTensor::addRanges(const SafetensorsFile& file, const TensorRecord& 
   constexpr const char *damaged = "the file is damaged, take another one",
                        *mixed = "the files are of different runs: take all from one";
   Held held{&file, &record, 0, {}};
-  Shape shape;
-  if (!parseRanges(said, held.ranges, shape) || file.metadata().contains("part/" + record.name))
-    return bad("has ranges that are none: '" + said + "'", damaged);
+  Shape local;
+  if (!parseRanges(said, held.ranges, local)) return bad("has ranges that are none: '" + said + "'", damaged);
   std::int64_t elements = 0;
   for (const ElementRange& range : held.ranges) elements += range.count;
   if (record.shape != std::vector{elements})
     return bad("has the shape " + toString(record.shape) + ", its ranges have " + std::to_string(elements) +
                    " elements",
                damaged);
-  if (!records_.empty() && (!isInRanges() || dims(shape) != shape_ || record.element != element()))
-    return bad("has ranges of " + toString(dims(shape)) + ", " + firstFile().path() + " has " + text(part_, shape_) +
-                   (record.element != element() ? " of another element type" : ""),
+  MemberPart of;
+  Shape whole = local;
+  if (const auto part = file.metadata().find("part/" + record.name); part != file.metadata().end()) {
+    if (!parsePart(part->second, of, whole)) return bad("is a part that is none: '" + part->second + "'", damaged);
+    if (const Shape own = localShape(whole, of.part); dims(own) != dims(local))
+      return bad("has ranges of " + toString(dims(local)) + ", its part of " + toString(dims(whole)) + " has " +
+                     toString(dims(own)),
+                 damaged);
+    held.member = of.member;
+  }
+  if (!records_.empty() && (!isInRanges() || of.part != part_ || dims(whole) != shape_ || record.element != element()))
+    return bad("has ranges of " + text(of.part, dims(whole)) + ", " + firstFile().path() + " has " +
+                   text(part_, shape_) + (record.element != element() ? " of another element type" : ""),
                mixed);
-  shape_ = dims(shape);
+  part_ = of.part;
+  shape_ = dims(whole);
   const auto behind = std::find_if(records_.begin(), records_.end(), [&](const Held& other) {
-    return other.ranges.front().begin > held.ranges.front().begin;
+    return std::pair(other.member, other.ranges.front().begin) > std::pair(held.member, held.ranges.front().begin);
   });
   records_.insert(behind, std::move(held));
   return {};
 }
 
-/// Whether the ranges of all records are, together, every element once.
-Status StoredTensor::checkRanges() const {
+/// Whether the ranges of a member's records are, together, every element of its part once.
+Status StoredTensor::checkRanges(int member) const {
   std::vector<std::pair<ElementRange, const Held*>> all;
   for (const Held& held : records_)
-    for (const ElementRange& range : held.ranges) all.emplace_back(range, &held);
+    for (const ElementRange& range : held.ranges)
+      if (held.member == member) all.emplace_back(range, &held);
   std::stable_sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.first.begin < b.first.begin; });
   const auto bad = [&](const std::string& what, const Held& in) {
     return Status(Exit::badData, in.file->path() + ": tensor '" + name() + "' " + what,
@@ -265,21 +276,22 @@ Status StoredTensor::checkRanges() const {
                  *held);
     end = range.begin + range.count;
   }
-  if (const std::int64_t elements = shapeOf(shape_).elements(); end < elements)
+  if (const std::int64_t elements = localShape(shapeOf(shape_), part_).elements(); end < elements)
     return bad("is divided over replicas, no file has its elements from " + std::to_string(end) + " to " +
                    std::to_string(elements - 1),
-               records_.front());
+               *all.back().second);
   return {};
 }
 
-/// Composes the whole tensor of ranges.
-void StoredTensor::copyRanges(std::span<std::byte> whole) const {
+/// Composes what a member has of ranges.
+void StoredTensor::copyRanges(int member, std::span<std::byte> local) const {
   for (const Held& held : records_) {
+    if (held.member != member) continue;
     const std::byte* from = held.record->values.data();
     for (const ElementRange& range : held.ranges) {
       const auto at = static_cast<std::size_t>(range.begin) * bytesOf(element()),
                  bytes = static_cast<std::size_t>(range.count) * bytesOf(element());
-      std::memcpy(whole.data() + at, from, bytes);
+      std::memcpy(local.data() + at, from, bytes);
       from += bytes;
     }
     held.file->forget(*held.record);
@@ -287,13 +299,14 @@ void StoredTensor::copyRanges(std::span<std::byte> whole) const {
 }
 
 Status StoredTensor::complete() const {
-  if (isInRanges()) return checkRanges();
-  if (records_.size() == static_cast<std::size_t>(part_.of)) return {};
   int lacking = 0;
   const auto has = [&](int member) {
     return std::any_of(records_.begin(), records_.end(), [&](const Held& held) { return held.member == member; });
   };
-  while (has(lacking)) ++lacking;
+  while (lacking < part_.of && has(lacking)) ++lacking;
+  for (int member = 0; isInRanges() && member < lacking; ++member)
+    if (Status status = checkRanges(member); !status) return status;
+  if (lacking == part_.of) return {};
   return {Exit::badData,
           firstFile().path() + ": tensor '" + name() + "' is divided over " + std::to_string(part_.of) +
               " members, the files have " + std::to_string(records_.size()) +
@@ -325,15 +338,19 @@ TensorRecord StoredTensor::whole(std::vector<std::byte>& made) const {
 }
 
 void StoredTensor::copy(const MemberPart& target, std::span<std::byte> to) const {
-  if (isInRanges() && target.part.isWhole()) return copyRanges(to);
+  const Shape whole = shapeOf(shape_);
+  if (isInRanges() && part_.isWhole() && target.part.isWhole()) return copyRanges(0, to);
   if (target.part.isPadded()) std::fill(to.begin(), to.end(), std::byte{});
   if (isInRanges()) {
-    std::vector<std::byte> whole(static_cast<std::size_t>(shapeOf(shape_).elements()) * bytesOf(element()));
-    copyRanges(whole);
-    return copyPart(shapeOf(shape_), bytesOf(element()), {}, whole, target, to);
+    std::vector<std::byte> local(static_cast<std::size_t>(localShape(whole, part_).elements()) * bytesOf(element()));
+    for (int member = 0; member < part_.of; ++member) {
+      copyRanges(member, local);
+      copyPart(whole, bytesOf(element()), {part_, member}, local, target, to);
+    }
+    return;
   }
   for (const Held& held : records_) {
-    copyPart(shapeOf(shape_), bytesOf(element()), {part_, held.member}, held.record->values, target, to);
+    copyPart(whole, bytesOf(element()), {part_, held.member}, held.record->values, target, to);
     held.file->forget(*held.record);
   }
 }

@@ -36,7 +36,8 @@ GradientSets gradientSets(const Schedule& schedule, int stage) {
 }
 
 /// Bytes in which a replica, or each member of one, stages what the others have of the part that it owns: of R at most
-/// ceil(1/R) of the sum, or its shard, of every other one.
+/// ceil(1/R) of the sum, or its shard, of every other one. Where members have terms of whole parameters, each makes the
+/// sum of its share of a shard; what they have in parts is summed over the replicas only, and has room in as much.
 static std::size_t stagingBytes(const ScheduleStage& shape, const ArenaStage& stage) {
   const auto replicas = static_cast<std::size_t>(shape.terms());
   const std::size_t elements = stage.trainedBytes / sizeof(float);
@@ -117,7 +118,7 @@ private:
       ++count;
       weights = std::max(weights, stage.bytes.weights);
       gradients = std::max(gradients, stage.bytes.gradients);
-      const auto others = static_cast<std::size_t>(shapeOf(stage).replicas) - 1;
+      const auto others = static_cast<std::size_t>(shapeOf(stage).terms()) - 1;
       staging = std::max(staging, arenaBytes(stagingBytes(shapeOf(stage), stage), others));
       if (gradientSets(schedule_, stage.stage).spare) spare = std::max(spare, stage.bytes.gradients);
     }

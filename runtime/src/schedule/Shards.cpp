@@ -62,7 +62,16 @@ Shards::Shards(std::span<const ShardedParameter> parameters, int replicas, int o
     }
   }
   for (std::int64_t elements : owned) most_ = std::max(most_, elements);
-  for (std::int64_t elements : summed) mostSummed_ = std::max(mostSummed_, elements);
+}
+
+std::int64_t Shards::mostSummed(int members) const {
+  std::int64_t most = 0;
+  for (std::size_t replica = 0; replica < static_cast<std::size_t>(replicas_); ++replica) {
+    std::int64_t summed = 0;
+    for (const Chunk& chunk : chunks_) summed += (chunk.of[replica].count + members - 1) / members;
+    most = std::max(most, summed);
+  }
+  return most;
 }
 
 std::vector<Shards::Range> Shards::of(int shard) const {

@@ -42,6 +42,24 @@ for which in whole shards; do train whole2 alone-$which-w --dir "$WORK/alone-$wh
 same alone-whole-w alone-shards-w
 echo "1f1b: the bits of whole ones"
 
+# Stages that differ: the replicas of one divide its state, those of the other do not.
+generate both-whole --replicas=2,2 $flush $clip
+build both-whole
+train both-whole both-whole-w --dir "$WORK/both-whole" --steps 10 --seed 3
+states() { grep -o '"optimizer_bytes": [0-9]*' "$WORK/$1/plan.json" | grep -o '[0-9]*$' | xargs; }
+whole=$(states both-whole)
+for shards in optimizer,none none,optimizer; do
+  generate both --replicas=2,2 $flush $clip --shard=$shards
+  train both-whole both-w --dir "$WORK/both" --steps 10 --seed 3
+  same both-w both-whole-w
+  awk '$1 ~ /^[0-9.]+$/ && NF > 6 && $5 != $6 { exit 1 }' "$WORK/both-w.log" || fail "the arena is another than predicted"
+  echo "$shards: the bits of whole ones, states of $(states both) instead of $whole bytes"
+done
+train both-whole both-first --dir "$WORK/both" --steps 4 --seed 3 --checkpoint-dir "$WORK/c-both"
+train both-whole both-resumed --dir "$WORK/both-whole" --steps 10 --seed 3 --checkpoint-dir "$WORK/c-both" --resume
+same both-resumed both-whole-w
+echo "resumed from different stages: the bits of an undisturbed run"
+
 # A run that is stopped after 4 of 10 steps, with shards, and goes on without, and the other way round.
 for which in shards whole; do
   other=$([ $which = shards ] && echo whole || echo shards)
