@@ -41,27 +41,42 @@ Status AnnotatedModel::read(CompileOptions& options, Diagnostics& diags) {
            << "has no configuration of devices '" << asked << "'";
   const Expected<std::vector<AskedPart>> parts = askedParts(path_, file_, configuration_.name, diags);
   if (!parts) return failure;
+  if (!parts->empty() && !options.stageSplits.empty())
+    return diags.error({}).exit(ExitCode::usage).help("leave out --split")
+           << "--plan=model: the model says how each stage is divided";
   // Some transforms are for graphs that are not divided.
   if (!parts->empty() && flags_.isNone()) options.split.members = static_cast<int>(parts->front().members);
   if (options.devices == 0 && options.scheduleFile.empty()) options.devices = configuration_.devices;
   return success;
 }
 
-Status AnnotatedModel::takeSplit(PassContext& context, CompileOptions& options) {
+Status AnnotatedModel::takeSplits(PassContext& context, CompileOptions& options) {
   if (path_.empty()) return success;
   places_ = placesOf(file_, *context.module.findGraph("main"));
-  if (options.planFromModel) {
-    const Expected<std::vector<AskedPart>> asked = askedParts(path_, file_, configuration_.name, context.diags);
-    if (!asked) return failure;
-    const Expected<TeamSplit> split =
-        asked->empty() ? flags_ : splitFor(context, path_, file_, places_, *asked, flags_);
-    if (!split) return failure;
-    options.split = *split;
+  if (!options.planFromModel) return success;
+  const Expected<std::vector<AskedPart>> asked = askedParts(path_, file_, configuration_.name, context.diags);
+  if (!asked) return failure;
+  options.split = flags_;
+  if (asked->empty()) return success;
+  Expected<std::vector<TeamSplit>> splits =
+      splitsFor(context, path_, file_, configuration_.name, places_, *asked, flags_);
+  if (!splits) return failure;
+  if (areDifferent(*splits))
+    options.stageSplits = std::move(*splits);
+  else
+    options.split = splits->front();
+  return success;
+}
+
+Status AnnotatedModel::learnParts(PassContext& context, const TeamSplit& split,
+                                  const std::vector<TeamSplit>& stageSplits) {
+  if (path_.empty()) return success;
+  for (const TeamSplit& each : stageSplits.empty() ? std::vector{split} : stageSplits) {
+    if (each.isNone() || parts_.contains(toText(each))) continue;
+    Expected<TeamParts> parts = partsOverTeam(context, optionsOf(each));
+    if (!parts) return failure;
+    parts_.emplace(toText(each), std::move(*parts));
   }
-  if (options.split.isNone()) return success;
-  Expected<TeamParts> parts = partsOverTeam(context, optionsOf(options.split));
-  if (!parts) return failure;
-  parts_ = std::move(*parts);
   return success;
 }
 
@@ -91,6 +106,10 @@ Status AnnotatedModel::constrain(CostGraph& costs, PlannerOptions& planner, Diag
            << "has " << count << (count == 1 ? " stage" : " stages") << ", replicas are given for "
            << planner.stageReplicas.size();
   planner.stageReplicas.resize(count);
+  if (!planner.stageSplits.empty() && planner.stageSplits.size() != count)
+    return diags.error(at()).help("give every stage nodes that compute something")
+           << "has " << count << (count == 1 ? " stage" : " stages") << " that compute something, and divides "
+           << planner.stageSplits.size();
   const auto names = [&](const ShardingSpec& spec) { return !spec.devices.empty(); };
   for (const AnnotatedNode& node : file_.nodes)
     for (const NodeConfiguration& each : node.configurations)

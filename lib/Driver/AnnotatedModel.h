@@ -10,7 +10,9 @@
 #include "pdc/Plan/PlannerOptions.h"
 #include "pdc/Transforms/Split.h"
 
+#include <map>
 #include <string>
+#include <vector>
 
 namespace pdc {
 
@@ -22,8 +24,12 @@ public:
   Status read(CompileOptions& options, Diagnostics& diags);
 
   /// Learns where the nodes of the file are in @main, which no team divides yet. A plan that is asked for decides
-  /// options.split, with which @main is divided as the file says. Errors: there is no such split.
-  Status takeSplit(PassContext& context, CompileOptions& options);
+  /// options.split or options.stageSplits, with which @main is divided as the file says. Errors: there are no such
+  /// splits.
+  Status takeSplits(PassContext& context, CompileOptions& options);
+
+  /// Learns what `split`, or each of `stageSplits`, divides of @main, which no team divides yet.
+  Status learnParts(PassContext& context, const TeamSplit& split, const std::vector<TeamSplit>& stageSplits);
 
   /// Makes the file's stages those of every plan. Errors: groups that cannot be cut so.
   Status constrain(CostGraph& costs, PlannerOptions& planner, Diagnostics& diags) const;
@@ -40,7 +46,7 @@ private:
   DeviceConfiguration configuration_; ///< that is read
   TeamSplit flags_;                   ///< that they say
   NodePlaces places_;
-  TeamParts parts_; ///< of the split
+  std::map<std::string, TeamParts> parts_; ///< by split
 };
 
 } // namespace pdc

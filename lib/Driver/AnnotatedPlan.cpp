@@ -1,6 +1,7 @@
 // A plan in ONNX's terms, and what these cannot say as metadata.
 #include "AnnotatedModel.h"
 #include "AnnotatedStages.h"
+#include "Teams.h"
 #include "pdc/Plan/PolicyText.h"
 #include "pdc/Support/Names.h"
 
@@ -20,8 +21,8 @@ std::string ofStages(const Plan& plan, const char* between, const Text& text) {
 
 class Annotator {
 public:
-  Annotator(const DeviceAnnotations& file, const NodePlaces& places, const TeamParts& parts, const Plan& plan,
-            const CostGraph& costs)
+  Annotator(const DeviceAnnotations& file, const NodePlaces& places, const std::map<std::string, TeamParts>& parts,
+            const Plan& plan, const CostGraph& costs)
       : made_(file), places_(places), parts_(parts), plan_(plan), costs_(costs), stageOfGroup_(costs.nodes.size()) {
     for (std::size_t s = 0; s < plan.stages.size(); ++s)
       for (const std::int64_t group : plan.stages[s].nodes)
@@ -57,11 +58,14 @@ private:
       if (part.form.padded > 0) padded_.insert(tensor);
       node.configurations.back().shardings.push_back(specOf(tensor, part, stage));
     };
+    const auto of = parts_.find(toText(plan_.stages[static_cast<std::size_t>(stage)].split));
+    if (of == parts_.end()) return; // one device computes it
+    const auto& [parameters, values] = of->second;
     std::set<std::string> seen;
     for (const std::string& input : node.inputs)
-      if (const auto part = parts_.parameters.find(input); part != parts_.parameters.end() && seen.insert(input).second)
+      if (const auto part = parameters.find(input); part != parameters.end() && seen.insert(input).second)
         add(input, part->second);
-    if (const auto part = parts_.values.find(value); part != parts_.values.end() && !node.outputs.empty())
+    if (const auto part = values.find(value); part != values.end() && !node.outputs.empty())
       add(node.outputs.front(), part->second);
   }
 
@@ -99,7 +103,9 @@ private:
     if (std::ranges::any_of(plan_.stages, &PlanStage::isSharded))
       metadata["pdc.shard"] = ofStages(plan_, ",", [&](std::size_t s) { return nameIn(shardings, stage(s).sharding); });
     if (std::ranges::any_of(plan_.stages, [](const PlanStage& each) { return !each.split.isNone(); }))
-      metadata["pdc.split"] = toText(plan_.stages.front().split);
+      metadata["pdc.split"] = differentSplits(plan_).empty()
+                                  ? toText(plan_.stages.front().split)
+                                  : ofStages(plan_, ",", [&](std::size_t s) { return toText(stage(s).split); });
     metadata["pdc.devices"] = ofStages(plan_, ";", [&](std::size_t s) {
       std::string devices;
       for (const PlanRank& rank : plan_.ranks)
@@ -134,7 +140,7 @@ private:
 
   DeviceAnnotations made_;
   const NodePlaces& places_;
-  const TeamParts& parts_;
+  const std::map<std::string, TeamParts>& parts_;
   const Plan& plan_;
   const CostGraph& costs_;
   std::vector<int> stageOfGroup_;

@@ -49,12 +49,14 @@ Expected<std::vector<AskedPart>> pdc::askedParts(const std::string& path, const 
         Expected<std::optional<AskedPart>> part = askedPart({.file = path, .node = node.name}, spec, diags);
         if (!part) return failure;
         if (!*part) continue;
-        if (!parts.empty() && parts.front().members != (*part)->members)
+        (*part)->stage = each.stage;
+        const auto other = std::ranges::find(parts, each.stage, &AskedPart::stage);
+        if (other != parts.end() && other->members != (*part)->members)
           return diags.error({.file = path, .node = node.name})
                      .exit(ExitCode::unsupported)
-                     .help("divide all tensors over teams of one size")
-                 << "divides '" << spec.tensor << "' in " << (*part)->members << " parts, '" << parts.front().node
-                 << "' divides '" << parts.front().tensor << "' in " << parts.front().members;
+                     .help("divide all tensors of a stage over teams of one size")
+                 << "divides '" << spec.tensor << "' in " << (*part)->members << " parts, '" << other->node
+                 << "' divides '" << other->tensor << "' in " << other->members;
         parts.push_back(std::move(**part));
       }
     }
@@ -92,62 +94,88 @@ std::string textOf(const AskedPart& asked) {
          std::to_string(asked.members) + " devices";
 }
 
+/// What a file asks of some of its nodes: of a stage, or of all.
+struct Asked {
+  std::vector<AskedPart> parts;
+  std::set<std::string> reads; ///< by these nodes
+  std::set<std::string> makes; ///< in @main
+};
+
 class Matcher {
 public:
-  Matcher(PassContext& context, const DeviceAnnotations& file, const NodePlaces& places,
-          const std::vector<AskedPart>& asked)
-      : context_(context), asked_(asked) {
+  Matcher(PassContext& context, const DeviceAnnotations& file, const NodePlaces& places) : context_(context) {
     for (std::size_t i = 0; i < file.nodes.size(); ++i)
       if (!places.values[i].empty() && !file.nodes[i].outputs.empty())
         valueOf_[file.nodes[i].outputs.front()] = places.values[i];
   }
 
   /// Nothing where the split cannot divide the graph at all.
-  std::optional<Match> match(const TeamSplit& split) {
-    Diagnostics silent(nullptr);
-    PassContext context{context_.module, context_.registry, silent, {}};
-    const auto& parts =
-        parts_.emplace_back(std::make_unique<Expected<TeamParts>>(partsOverTeam(context, optionsOf(split))));
-    if (!*parts) return std::nullopt;
+  std::optional<Match> match(const TeamSplit& split, const Asked& of) {
+    const TeamParts* const parts = partsOf(split);
+    if (!parts) return std::nullopt;
     const auto find = [](const auto& map, const std::string& name) {
       const auto found = map.find(name);
       return found == map.end() ? nullptr : &found->second;
     };
     Match match{.split = split, .weights = {}, .values = {}, .unasked = {}};
     std::set<std::string> named;
-    for (const AskedPart& asked : asked_) {
+    for (const AskedPart& asked : of.parts) {
       named.insert(asked.tensor);
       const bool isWeight = context_.module.findParameter(asked.tensor) != nullptr;
       const std::string* value = find(valueOf_, asked.tensor);
-      const TeamPart* part = isWeight ? find((*parts)->parameters, asked.tensor)
-                             : value  ? find((*parts)->values, *value)
+      const TeamPart* part = isWeight ? find(parts->parameters, asked.tensor)
+                             : value  ? find(parts->values, *value)
                                       : nullptr;
       if (!isWeight && !value)
         ++match.unknown;
       else if (!part || !isSame(asked, *part))
         (isWeight ? match.weights : match.values).emplace_back(&asked, part);
     }
-    for (const auto& [name, part] : (*parts)->parameters)
-      if (!named.contains(name)) match.unasked.push_back(name);
+    for (const auto& [name, part] : parts->parameters)
+      if (!named.contains(name) && of.reads.contains(name)) match.unasked.push_back(name);
     return match;
   }
 
+  /// Whether the split divides something that these nodes read or make.
+  bool divides(const TeamSplit& split, const Asked& of) {
+    const TeamParts* const parts = partsOf(split);
+    const auto isOne = [](const std::set<std::string>& names) {
+      return [&](const auto& part) { return names.contains(part.first); };
+    };
+    return parts && (std::ranges::any_of(parts->parameters, isOne(of.reads)) ||
+                     std::ranges::any_of(parts->values, isOne(of.makes)));
+  }
+
 private:
+  const TeamParts* partsOf(const TeamSplit& split) {
+    auto& parts = parts_[toText(split)];
+    if (!parts) {
+      Diagnostics silent(nullptr);
+      PassContext context{context_.module, context_.registry, silent, {}};
+      parts = std::make_unique<Expected<TeamParts>>(partsOverTeam(context, optionsOf(split)));
+    }
+    return *parts ? &**parts : nullptr;
+  }
+
   PassContext& context_;
-  const std::vector<AskedPart>& asked_;
-  std::map<std::string, std::string> valueOf_;              ///< in @main, by the name in the file
-  std::vector<std::unique_ptr<Expected<TeamParts>>> parts_; ///< that matches refer to
+  std::map<std::string, std::string> valueOf_;                        ///< in @main, by the name in the file
+  std::map<std::string, std::unique_ptr<Expected<TeamParts>>> parts_; ///< by split; matches refer to them
 };
 
 } // namespace
 
+/// The splits that pdc has written: one for all stages, or one for each. None where it has not.
+static std::vector<TeamSplit> writtenSplits(const DeviceAnnotations& file) {
+  const auto written = file.metadata.find("pdc.split");
+  return written == file.metadata.end() ? std::vector<TeamSplit>()
+                                        : teamSplitsFromText(written->second).value_or(std::vector<TeamSplit>());
+}
+
 /// What is tried, the likeliest first.
-static std::vector<TeamSplit> candidates(const DeviceAnnotations& file, int members, const TeamSplit& given) {
+static std::vector<TeamSplit> candidates(const TeamSplit& written, int members, const TeamSplit& given) {
   if (!given.isNone()) return {given};
   std::vector<TeamSplit> splits;
-  if (const auto written = file.metadata.find("pdc.split"); written != file.metadata.end())
-    if (const auto split = teamSplitFromText(written->second); split && split->members == members)
-      splits.push_back(*split);
+  if (written.members == members) splits.push_back(written);
   for (const bool all : {false, true}) {
     splits.push_back({.members = members, .all = all});
     splits.push_back({.members = members, .all = all, .tokens = true, .weights = true});
@@ -175,26 +203,23 @@ static void tell(const Match& best, const std::string& path, Diagnostics& diags)
                                  << " of which the file says nothing, such as '" << best.unasked.front() << "'";
 }
 
-Expected<TeamSplit> pdc::splitFor(PassContext& context, const std::string& path, const DeviceAnnotations& file,
-                                  const NodePlaces& places, const std::vector<AskedPart>& asked,
-                                  const TeamSplit& given) {
-  Diagnostics& diags = context.diags;
-  const auto members = static_cast<int>(asked.front().members);
+/// The split that divides like what is asked. `written`: what pdc has written of it, or none.
+static Expected<TeamSplit> splitFor(Matcher& matcher, const std::string& path, const Asked& asked,
+                                    const TeamSplit& written, const TeamSplit& given, Diagnostics& diags) {
+  const AskedPart& first = asked.parts.front();
+  const auto members = static_cast<int>(first.members);
   if (members > pdcrt::mostMembers)
-    return diags.error({.file = path, .node = asked.front().node})
-               .exit(ExitCode::unsupported)
-               .help("divide over fewer devices")
-           << textOf(asked.front()) << ", a team has at most " << pdcrt::mostMembers;
-  Matcher matcher(context, file, places, asked);
+    return diags.error({.file = path, .node = first.node}).exit(ExitCode::unsupported).help("divide over fewer devices")
+           << textOf(first) << ", a team has at most " << pdcrt::mostMembers;
   std::optional<Match> best;
-  for (const TeamSplit& split : candidates(file, members, given))
-    if (std::optional<Match> match = matcher.match(split); match && (!best || match->rank() < best->rank()))
+  for (const TeamSplit& split : candidates(written, members, given))
+    if (std::optional<Match> match = matcher.match(split, asked); match && (!best || match->rank() < best->rank()))
       best = std::move(match);
   if (!best || (!given.isNone() && given.members != members))
-    return diags.error({.file = path, .node = asked.front().node})
+    return diags.error({.file = path, .node = first.node})
                .exit(ExitCode::unsupported)
                .help("leave out --split, or the sharding_specs")
-           << textOf(asked.front()) << ", --split=" << toText(given) << " does not";
+           << textOf(first) << ", --split=" << toText(given) << " does not";
   if (!best->weights.empty()) {
     const auto& [part, own] = best->weights.front();
     const std::string uneven = part->isEven ? "" : ", which do not divide it evenly";
@@ -205,4 +230,52 @@ Expected<TeamSplit> pdc::splitFor(PassContext& context, const std::string& path,
   }
   tell(*best, path, diags);
   return best->split;
+}
+
+/// What is asked of each stage, by its number; with one number for all where not every part has one.
+static std::map<std::int32_t, Asked> askedOfStages(const DeviceAnnotations& file, const std::string& configuration,
+                                                   const NodePlaces& places, const std::vector<AskedPart>& asked,
+                                                   bool alike) {
+  std::map<std::int32_t, Asked> stages;
+  alike = alike || std::ranges::any_of(asked, [](const AskedPart& part) { return !part.stage; });
+  for (const AskedPart& part : asked) stages[alike ? 0 : *part.stage].parts.push_back(part);
+  for (std::size_t i = 0; i < file.nodes.size(); ++i) {
+    const AnnotatedNode& node = file.nodes[i];
+    std::optional<std::int32_t> stage;
+    for (const NodeConfiguration& each : node.configurations)
+      if (each.configuration == configuration) stage = each.stage;
+    if (alike) stage = 0;
+    if (!stage || (places.groups[i].empty() && !stages.contains(*stage))) continue;
+    stages[*stage].reads.insert(node.inputs.begin(), node.inputs.end());
+    stages[*stage].makes.insert(places.values[i]);
+  }
+  return stages;
+}
+
+Expected<std::vector<TeamSplit>> pdc::splitsFor(PassContext& context, const std::string& path,
+                                                const DeviceAnnotations& file, const std::string& configuration,
+                                                const NodePlaces& places, const std::vector<AskedPart>& asked,
+                                                const TeamSplit& given) {
+  const std::vector<TeamSplit> written = writtenSplits(file);
+  const std::map<std::int32_t, Asked> stages =
+      askedOfStages(file, configuration, places, asked, !given.isNone() || written.size() == 1);
+  Matcher matcher(context, file, places);
+  std::vector<TeamSplit> splits;
+  for (const auto& [stage, of] : stages) {
+    const TeamSplit own = written.size() == stages.size() ? written[splits.size()] : TeamSplit();
+    const Expected<TeamSplit> split =
+        of.parts.empty() ? TeamSplit() : splitFor(matcher, path, of, own, given, context.diags);
+    if (!split) return failure;
+    splits.push_back(*split);
+  }
+  std::set<std::string> kinds;
+  for (const TeamSplit& split : splits)
+    if (!split.isNone()) kinds.insert(toText(split));
+  if (kinds.size() == 1) {
+    const TeamSplit one = *std::ranges::find_if(splits, [](const TeamSplit& split) { return !split.isNone(); });
+    const bool isOfAll = std::ranges::all_of(
+        stages, [&](const auto& stage) { return !stage.second.parts.empty() || !matcher.divides(one, stage.second); });
+    if (isOfAll) return std::vector{one};
+  }
+  return splits;
 }

@@ -149,8 +149,12 @@ Status Compilation::chooseSplit(PlanRequest& request, std::optional<Costs>& cost
   PlannerOptions planner = request.planner;
   planner.stageSplits = options_.stageSplits;
   Diagnostics silent(nullptr);
+  bool isConstrained = false;
   if (mayMix)
-    stages_ = planStages(offers_, offers, isGiven, [&](const CostGraph& graph) -> std::optional<Plan> {
+    stages_ = planStages(offers_, offers, isGiven, [&](CostGraph& graph) -> std::optional<Plan> {
+      if (options_.planFromModel && !annotated_.constrain(graph, planner, isConstrained ? silent : diags_))
+        return std::nullopt;
+      isConstrained = true;
       Expected<Plan> made = planPipeline(graph, offers_.front().machines, planner, isGiven ? diags_ : silent);
       return made ? std::optional(std::move(*made)) : std::nullopt;
     });
@@ -158,6 +162,7 @@ Status Compilation::chooseSplit(PlanRequest& request, std::optional<Costs>& cost
     if (!stages_) return failure;
     chosen_ = stages_->plan;
     costs->graph = stages_->graph;
+    request.planner.stageReplicas = planner.stageReplicas;
     offers_.clear();
     return success;
   }

@@ -42,12 +42,13 @@ Status Compilation::compile() {
   if (emits("training-ir", [&] { return print(*module_); })) return success;
   std::optional<PlanRequest> request;
   std::optional<Costs> costs;
+  PassContext passContext = context();
+  if (!annotated_.takeSplits(passContext, options_)) return failure;
   if (offersSplits() && (options_.choosesSplit || options_.emit != "split-ir")) {
     Expected<PlanRequest> undivided = planRequest(options_, training_, diags_);
     if (!undivided || !chooseSplit(request.emplace(std::move(*undivided)), costs)) return failure;
   }
-  PassContext passContext = context();
-  if (!annotated_.takeSplit(passContext, options_) || !divideStages()) return failure;
+  if (!annotated_.learnParts(passContext, options_.split, options_.stageSplits) || !divideStages()) return failure;
   if (options_.emit == "split-ir" && !divideEachStage(options_.stageSplits, {})) return failure;
   if (emits("split-ir", [&] { return print(*module_); })) return success;
 
@@ -65,7 +66,8 @@ Status Compilation::compile() {
       return failure;
     costs = std::move(*made);
   }
-  if (options_.planFile.empty()) request->planner.stageSplits = asked_.stageSplits;
+  if (options_.planFile.empty())
+    request->planner.stageSplits = options_.planFromModel ? options_.stageSplits : asked_.stageSplits;
   Expected<Plan> planned = plan(costs->graph, *request);
   if (!planned || !fitToTraining(*planned, *request, options_, training_, main(), diags_)) return failure;
   addOffers(*planned);
@@ -85,11 +87,6 @@ Status Compilation::compile() {
   Expected<StagedPlan> staged = stagePlan(passContext, std::move(*planned), generateOptions);
   if (!staged) return failure;
   if (options_.emit == "annotated-onnx") {
-    if (!differentSplits(staged->plan).empty())
-      return diags_.error({.file = options_.model})
-                 .exit(ExitCode::unsupported)
-                 .help("take the same --split for all stages")
-             << "--emit=annotated-onnx writes one split for all stages, and those of this plan differ";
     if (!annotated_.write(staged->plan, costs->graph, main(), options_.output, diags_)) return failure;
     out_ << "wrote " << options_.output << "\n";
     return success;

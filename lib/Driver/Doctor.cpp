@@ -3,6 +3,7 @@
 
 #include "pdc/Driver/Gpu.h"
 #include "pdc/Driver/Toolchain.h"
+#include "pdcrt/Cores.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -12,7 +13,6 @@
 #include <sstream>
 #include <sys/statvfs.h>
 #include <sys/sysinfo.h>
-#include <thread>
 
 using namespace pdc;
 namespace fs = std::filesystem;
@@ -84,7 +84,7 @@ Finding sharedMemory() {
 bool pdc::examineMachine(std::ostream& out) {
   Diagnostics quiet(nullptr);
   const Expected<std::string> prefix = runtimePrefix(quiet);
-  const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
+  const int cores = pdcrt::ownCores().count;
   const GpuSupport gpus = examineGpus();
   const std::string packages = "apt-get install ";
   const Finding findings[] = {

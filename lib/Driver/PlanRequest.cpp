@@ -5,10 +5,10 @@
 #include "pdc/Schedule/PipelineShape.h"
 #include "pdc/Schedule/TorchCsv.h"
 #include "pdc/Support/DiagnosticsBuilder.h"
+#include "pdcrt/Cores.h"
 #include "pdcrt/OptimizerLayout.h"
 
 #include <algorithm>
-#include <thread>
 
 using namespace pdc;
 
@@ -45,8 +45,7 @@ static Expected<Cluster> clusterOf(const CompileOptions& options, const Schedule
       options.devices > 0 || !file ? options.devices : static_cast<std::int64_t>(file->hosts.size());
   Expected<Cluster> machines = flatCluster(devices, options.target == Target::cuda ? "A100-80GB" : "cpu", diags);
   if (options.target == Target::cuda || !machines) return machines;
-  if (options.profile != "analytic")
-    machines->device.cores = std::max<std::int64_t>(std::thread::hardware_concurrency(), 1);
+  if (options.profile != "analytic") machines->device.cores = pdcrt::ownCores().count;
   if (machines->device.cores > 0 && devices > machines->device.cores)
     diags.remark({}) << devices << " devices share the " << machines->device.cores
                      << " cores of this machine, and their time";
@@ -55,7 +54,7 @@ static Expected<Cluster> clusterOf(const CompileOptions& options, const Schedule
 
 /// The threads of a rank's kernels: as many as there are cores for each rank of a machine, unless a flag says how many.
 static int threadsOf(const CompileOptions& options, const Cluster& machines) {
-  const auto known = static_cast<std::int64_t>(std::thread::hardware_concurrency());
+  const std::int64_t known = pdcrt::ownCores().count;
   const std::int64_t cores = std::max<std::int64_t>(machines.device.cores > 0 ? machines.device.cores : known, 1);
   const std::int64_t ranks = std::max<std::int64_t>(machines.levels[0].count, 1); // of one machine
   const std::int64_t threads = options.threadsPerStage > 0 ? options.threadsPerStage : cores / ranks;

@@ -80,7 +80,7 @@ std::vector<OfferedSplit> pdc::offerSplits(const std::vector<TeamSplit>& splits,
 }
 
 std::optional<StagesPlan> pdc::planStages(std::vector<OfferedSplit>& offers, const SplitOffers& how, bool isGiven,
-                                          const std::function<std::optional<Plan>(const CostGraph&)>& planGraph) {
+                                          const std::function<std::optional<Plan>(CostGraph&)>& planGraph) {
   if (!offers.front().costs) return std::nullopt;
   while (true) {
     std::vector<CostGraph> divided;

@@ -68,7 +68,7 @@ struct StagesPlan {
 /// measured first if `how` says so and the plan could be taken: because its splits are given, or because it is faster
 /// than that of any offer. Nothing: there is no such plan.
 std::optional<StagesPlan> planStages(std::vector<OfferedSplit>& offers, const SplitOffers& how, bool isGiven,
-                                     const std::function<std::optional<Plan>(const CostGraph&)>& planGraph);
+                                     const std::function<std::optional<Plan>(CostGraph&)>& planGraph);
 
 /// The fastest, if it saves the `leastGain`; equally fast: the one of fewer members, then the first. Null: none has a
 /// plan.

@@ -1,6 +1,8 @@
 // LINK: pdcrt
 // Transport `tcp`: how ranks meet, what moves, and what they say of ranks that are gone. That whole runs train the bits
 // of threads over it is in RuntimeProcessesTest.
+#include "BoundToCores.h"
+#include "pdcrt/Cores.h"
 #include "transport/tcp/Sockets.h"
 #include "transport/tcp/TcpTransport.h"
 
@@ -86,22 +88,31 @@ TEST(PollingPatience, LooksMoreRarelyWhereRanksShareACore) {
 }
 
 TEST(PollingPatience, CountsRanksForEachCoreRoundedUp) {
-  const int cores = static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN));
-  EXPECT_EQ(ranksPerCore(1), 1);
-  EXPECT_EQ(ranksPerCore(cores), 1);
-  EXPECT_EQ(ranksPerCore(cores + 1), 2);
-  EXPECT_EQ(ranksPerCore(8 * cores), 8);
+  EXPECT_EQ(ranksPerCore(1, 2), 1);
+  EXPECT_EQ(ranksPerCore(2, 2), 1);
+  EXPECT_EQ(ranksPerCore(3, 2), 2);
+  EXPECT_EQ(ranksPerCore(16, 2), 8);
+}
+
+void expectCrowds(int count, int cores) {
+  std::vector<int> ranks(static_cast<std::size_t>(count));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  std::unique_ptr<Met> met = meet(ranks, count);
+  for (const Status& status : met->statuses) ASSERT_TRUE(status) << status.message();
+  for (const auto& transport : met->transports) EXPECT_EQ(transport->crowd(), ranksPerCore(count, cores));
 }
 
 TEST(Tcp, KnowsHowManyRanksShareACore) {
-  const int cores = static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN));
-  for (const int count : {2, std::clamp(cores + 1, 3, 9)}) {
-    std::vector<int> ranks(static_cast<std::size_t>(count));
-    std::iota(ranks.begin(), ranks.end(), 0);
-    std::unique_ptr<Met> met = meet(ranks, count);
-    for (const Status& status : met->statuses) ASSERT_TRUE(status) << status.message();
-    for (const auto& transport : met->transports) EXPECT_EQ(transport->crowd(), ranksPerCore(count));
-  }
+  const int cores = ownCores().count;
+  for (const int count : {2, std::clamp(cores + 1, 3, 9)}) expectCrowds(count, cores);
+}
+
+TEST(Tcp, KnowsThatItsRanksAreBoundToOneCore) {
+  std::thread([] { // those that it starts are bound as it is
+    bindToFirstCores(1);
+    expectCrowds(2, 1);
+  })
+      .join();
 }
 
 // Looks take time from the kernels, and whoever sleeps for a time hears of what has come only later.

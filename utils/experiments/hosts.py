@@ -140,8 +140,8 @@ class Hosts:
                 continue
             # A bucket of some milliseconds, or the timer cannot keep up, and of more than what TCP hands over at once, 64 KiB and headers: the kernel
             # cuts what is larger than the bucket into packets with a timer each, which takes a fifth of the cores from who computes on them. A queue
-            # long enough that nothing is dropped early.
-            bucket = max(98304, int(bytes_per_s * 4e-3))
+            # long enough that nothing is dropped early. A bucket of a MiB at most, or whole messages pass a fast link as if it had no limit.
+            bucket = min(max(98304, int(bytes_per_s * 4e-3)), 1 << 20)
             subprocess.run(["tc", "-n", namespace, "qdisc", "replace", "dev", device, "root", "tbf", "rate",
                             f"{8 * bytes_per_s:.0f}bit", "burst", str(bucket), "latency", "50ms"], check=True)
 

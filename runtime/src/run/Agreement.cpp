@@ -96,7 +96,7 @@ std::int64_t evaluationInterval(const Schedule& schedule, std::int64_t steps) {
 Status agreeOn(const std::map<int, Message>& hellos, const RunOptions& options, const RunFiles& files,
                Agreement& agreement) {
   std::int64_t samples = -1, evaluationSamples = -1;
-  std::map<std::string, std::pair<int, int>> hosts; // ranks, cores
+  std::map<std::pair<std::string, std::uint64_t>, std::pair<int, int>> bound; // to cores of a host: ranks, cores
   if (Status status = agreeOnWindows(hellos); !status) return status;
   for (const auto& [rank, hello] : hellos) {
     if (hello.numbers[2] != files.build)
@@ -119,14 +119,15 @@ Status agreeOn(const std::map<int, Message>& hellos, const RunOptions& options, 
     }
     agreement.lossStages += static_cast<int>(hello.values[2]);
     agreement.terms += static_cast<int>(hello.values[5]);
-    hosts[hello.text].first += 1;
-    hosts[hello.text].second = static_cast<int>(hello.numbers[1]);
+    auto& [sharing, cores] = bound[{hello.text, hello.numbers[4]}];
+    ++sharing;
+    cores = static_cast<int>(hello.numbers[1]);
   }
   if (Status status = agreeOnDevices(hellos, files.schedule); !status) return status;
-  for (const auto& [host, counts] : hosts)
+  for (const auto& [where, counts] : bound)
     if (counts.first > counts.second)
       agreement.sharing.push_back(std::to_string(counts.first) + " ranks share " + std::to_string(counts.second) +
-                                  " cores of " + host);
+                                  (counts.second > 1 ? " cores of " : " core of ") + where.first);
   if (!files.training.batchAxes.empty()) { // inputs without samples only: the whole data is one
     if (samples < 0) samples = 1;
     if (evaluationSamples < 0 && !options.evaluationData.empty()) evaluationSamples = 1;

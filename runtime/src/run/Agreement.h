@@ -27,9 +27,9 @@ struct Agreement {
 /// which every stage has made whole updates; 0 if `steps` is.
 std::int64_t evaluationInterval(const Schedule& schedule, std::int64_t steps);
 
-/// What a hello says: numbers = hash of the files and flags, cores, build, input that a token stream fills; values =
-/// samples, samples of the evaluation (-1: it reads none), stages with a loss, tokens of a window, kind of the device
-/// (Processor.h), terms; text = host.
+/// What a hello says: numbers = hash of the files and flags, Cores::count, build, input that a token stream fills,
+/// Cores::set; values = samples, samples of the evaluation (-1: it reads none), stages with a loss, tokens of a window,
+/// kind of the device (Processor.h), terms; text = host.
 ///
 /// Fails with Exit::noDevice where members of a team compute on devices of different kinds, and with Exit::invalid or
 /// Exit::badData where ranks disagree, the schedule cannot be executed, or the run does not continue that of its

@@ -6,6 +6,7 @@
 #include "checkpoint/EqualMembers.h"
 #include "checkpoint/Resume.h"
 #include "measure/Profile.h"
+#include "pdcrt/Cores.h"
 #include "pdcrt/Device.h"
 #include "pdcrt/Machine.h"
 #include "pdcrt/Places.h"
@@ -129,7 +130,9 @@ Status RankRun::agree() {
   Message hello;
   hello.topic = Topic::hello;
   hello.numbers[0] = files_.hash;
-  hello.numbers[1] = static_cast<std::uint64_t>(::sysconf(_SC_NPROCESSORS_ONLN));
+  const Cores cores = ownCores();
+  hello.numbers[1] = static_cast<std::uint64_t>(cores.count);
+  hello.numbers[4] = cores.set;
   hello.numbers[2] = files_.build;
   hello.values[0] = static_cast<double>(data_.samples());
   hello.values[1] = static_cast<double>(evaluationData_.samples());

@@ -3,6 +3,7 @@
 // A link may be emulated: the bytes of a channel then go one transfer after the other, at its bandwidth, and arrive
 // after its latency.
 #include "Transport.h"
+#include "pdcrt/Cores.h"
 
 #include <algorithm>
 #include <cstring>
@@ -45,6 +46,7 @@ struct Hub {
   explicit Hub(EmulatedLink emulated) : link(emulated) {}
 
   EmulatedLink link;
+  const int cores = ownCores().count;
   std::mutex mutex;
   std::map<std::array<int, 3>, Mailbox> mailboxes; ///< nodes are made when a channel is first used
   std::vector<Transport*> transports;
@@ -57,7 +59,7 @@ public:
 
   int rank() const override { return rank_; }
   int ranks() const override { return static_cast<int>(hub_->transports.size()); }
-  int crowd() const override { return ranksPerCore(ranks()); }
+  int crowd() const override { return ranksPerCore(ranks(), hub_->cores); }
 
   void start(Transfer& transfer) override {
     Transfer* other = nullptr;

@@ -5,7 +5,6 @@
 #include <cerrno>
 #include <ctime>
 #include <ratio>
-#include <unistd.h>
 
 namespace pdcrt {
 
@@ -30,9 +29,8 @@ void Wakeup::wait(std::chrono::nanoseconds limit) {
   } // what is looked at from here on covers all of these
 }
 
-int ranksPerCore(int ranks) {
-  const long cores = std::max(1L, ::sysconf(_SC_NPROCESSORS_ONLN));
-  return static_cast<int>((ranks + cores - 1) / cores);
+int ranksPerCore(int ranks, int cores) {
+  return (std::max(ranks, 1) + cores - 1) / cores;
 }
 
 std::chrono::nanoseconds pollingPatience(int idle, bool awaited, bool sends, int crowd) {

@@ -27,8 +27,8 @@ private:
   sem_t semaphore_;
 };
 
-/// How many of `ranks`, all on this host, there are for each of its cores, rounded up.
-int ranksPerCore(int ranks);
+/// How many of `ranks` that may use the same `cores` there are for each of them, rounded up.
+int ranksPerCore(int ranks, int cores);
 
 /// The most that a thread which must look sleeps between two looks while there are transfers.
 constexpr std::chrono::milliseconds longestPatience{1};

@@ -4,8 +4,10 @@
 #include "MpiTransport.h"
 
 #include "MpiBells.h"
+#include "pdcrt/Cores.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdlib>
 #include <mpi.h>
 #ifdef __SANITIZE_ADDRESS__
@@ -47,7 +49,10 @@ public:
     MPI_Comm_split_type(communicator_, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &host);
     int ranksHere = 1;
     MPI_Comm_size(host, &ranksHere);
-    crowd_ = ranksPerCore(ranksHere);
+    const Cores own = ownCores(); // mpirun may have bound ranks to different ones
+    std::vector<std::uint32_t> sets(static_cast<std::size_t>(ranksHere), own.set);
+    MPI_Allgather(&own.set, 1, MPI_UINT32_T, sets.data(), 1, MPI_UINT32_T, host);
+    crowd_ = ranksPerCore(static_cast<int>(std::count(sets.begin(), sets.end(), own.set)), own.count);
     if (ranksHere == ranks_) {
       MPI_Comm_set_errhandler(host, MPI_ERRORS_RETURN);
       bells_ = MpiBells::open(host);

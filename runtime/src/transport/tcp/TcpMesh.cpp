@@ -21,11 +21,12 @@ namespace pdcrt {
 namespace {
 
 // Both ends run the same build of this file, or the greeting differs; later the ranks compare their builds' hashes.
-constexpr std::uint64_t greeting = 0x7064637274637001;
+constexpr std::uint64_t greeting = 0x7064637274637002;
 
 struct MeshHello {
   std::uint64_t greeting = 0, token = 0; ///< token: none yet where rank 0 is greeted
-  std::int32_t rank = 0, ranks = 0, port = 0, unused = 0;
+  std::int32_t rank = 0, ranks = 0, port = 0;
+  std::uint32_t cores = 0; ///< Cores::set
 };
 
 /// Rank 0's answer: why not, or a row of the table per rank.
@@ -35,7 +36,8 @@ struct Answer {
 };
 struct PeerRow {
   char address[64] = {};
-  std::int32_t port = 0, unused = 0;
+  std::int32_t port = 0;
+  std::uint32_t cores = 0;
 };
 
 class File {
@@ -98,6 +100,7 @@ TcpMesh::~TcpMesh() {
 Status TcpMesh::connect(int ranks, const TcpOptions& options) {
   sockets.assign(static_cast<std::size_t>(ranks), -1);
   names.assign(static_cast<std::size_t>(ranks), "");
+  coreSets.assign(static_cast<std::size_t>(ranks), 0);
   if (options.rank < 0 || options.rank >= ranks)
     return {Exit::usage,
             "this process has rank " + std::to_string(options.rank) + ", the plan has " + std::to_string(ranks) +
@@ -121,6 +124,7 @@ Status TcpMesh::meetAll(int ranks, int port, const TcpOptions& options) {
     return {Exit::usage, "rank 0 cannot listen at " + options.meeting + ": " + std::strerror(errno),
             "name a port that is free on its machine with PDC_MASTER=HOST:PORT"};
   std::vector<PeerRow> table(static_cast<std::size_t>(ranks));
+  table[0].cores = cores.set;
   const double deadline = now() + options.patience;
   int missing = ranks - 1;
   Exit code = Exit::usage;
@@ -153,6 +157,7 @@ Status TcpMesh::meetAll(int ranks, int port, const TcpOptions& options) {
     }
     sockets[rank] = socket;
     names[rank] = peerOf(socket);
+    table[rank].cores = coreSets[rank] = hello.cores;
     std::snprintf(table[rank].address, sizeof table[rank].address, "%s", names[rank].c_str());
     table[rank].port = hello.port;
     --missing;
@@ -177,7 +182,12 @@ Status TcpMesh::meetRank0(int ranks, const TcpOptions& options) {
             "rank " + std::to_string(options.rank) + " cannot reach rank 0 at " + options.meeting + ": " +
                 std::strerror(errno),
             "start rank 0 there, and let the machines connect to each other; PDC_PATIENCE=SECONDS waits longer"};
-  MeshHello hello = {.greeting = greeting, .token = 0, .rank = options.rank, .ranks = ranks, .port = portOf(listener)};
+  MeshHello hello = {.greeting = greeting,
+                     .token = 0,
+                     .rank = options.rank,
+                     .ranks = ranks,
+                     .port = portOf(listener),
+                     .cores = cores.set};
   Answer answer;
   std::vector<PeerRow> table(static_cast<std::size_t>(ranks));
   if (!sendAll(first, &hello, sizeof hello) || !receiveAll(first, &answer, sizeof answer))
@@ -188,6 +198,7 @@ Status TcpMesh::meetRank0(int ranks, const TcpOptions& options) {
     return {Exit::again, "rank 0 at " + options.meeting + " has hung up", "look what its machine says"};
   sockets[0] = first.release();
   names[0] = peerOf(sockets[0]);
+  coreSets[0] = table[0].cores;
   hello.token = answer.token;
   for (int rank = 1; rank < options.rank; ++rank) {
     PeerRow& row = table[static_cast<std::size_t>(rank)];
@@ -200,6 +211,7 @@ Status TcpMesh::meetRank0(int ranks, const TcpOptions& options) {
                   ": " + std::strerror(errno),
               "let the machines connect to each other on all ports"};
     names[static_cast<std::size_t>(rank)] = row.address;
+    coreSets[static_cast<std::size_t>(rank)] = row.cores;
     sockets[static_cast<std::size_t>(rank)] = socket.release();
   }
   for (int missing = ranks - 1 - options.rank; missing > 0;) {
@@ -214,6 +226,7 @@ Status TcpMesh::meetRank0(int ranks, const TcpOptions& options) {
     if (!known || sockets[static_cast<std::size_t>(other.rank)] >= 0) continue;
     const auto rank = static_cast<std::size_t>(other.rank);
     names[rank] = peerOf(socket);
+    coreSets[rank] = other.cores;
     sockets[rank] = socket.release();
     --missing;
   }

@@ -2,7 +2,9 @@
 #pragma once
 
 #include "TcpTransport.h"
+#include "pdcrt/Cores.h"
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -12,6 +14,8 @@ namespace pdcrt {
 struct TcpMesh {
   std::vector<int> sockets;
   std::vector<std::string> names; ///< addresses
+  Cores cores = ownCores();
+  std::vector<std::uint32_t> coreSets; ///< Cores::set of each, by rank; 0 for itself
 
   TcpMesh() = default;
   TcpMesh(const TcpMesh&) = delete;

@@ -113,7 +113,10 @@ public:
       polled_.push_back({.fd = peer.socket, .events = POLLIN, .revents = 0});
     }
     polled_.push_back({.fd = bell_, .events = POLLIN, .revents = 0});
-    crowd_ = ranksPerCore(1 + static_cast<int>(std::count_if(mesh_->sockets.begin(), mesh_->sockets.end(), staysHere)));
+    int sharing = 1;
+    for (std::size_t i = 0; i < peers_.size(); ++i)
+      sharing += mesh_->coreSets[i] == mesh_->cores.set && staysHere(mesh_->sockets[i]);
+    crowd_ = ranksPerCore(sharing, mesh_->cores.count);
   }
 
   ~TcpTransport() override {
