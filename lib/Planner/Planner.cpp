@@ -364,6 +364,23 @@ static Expected<Plan> planWithShards(const CostGraph& graph, const Cluster& clus
   return std::move(*best);
 }
 
+/// Where the schedule of the best plan cannot be executed: the fastest of simpler ones that can.
+static std::optional<Plan> planSimpler(const CostGraph& graph, const Cluster& cluster, const PlannerOptions& options,
+                                       double lowerBoundMs) {
+  std::optional<Plan> best;
+  for (const PlannerOptions& simpler : simplerPlans(cluster, options)) {
+    const std::optional<Solution> solution = solve(graph, cluster, simpler);
+    if (!solution || (best && solution->cost.timeMs >= best->timeMs)) continue;
+    Diagnostics ignored(nullptr);
+    Expected<Plan> plan = finish(graph, cluster, simpler, *solution, ignored);
+    if (plan && (!best || plan->timeMs < best->timeMs)) best = std::move(*plan);
+  }
+  if (!best) return std::nullopt;
+  best->lowerBoundMs = std::min(lowerBoundMs, best->timeMs);
+  best->optimal = best->timeMs <= best->lowerBoundMs * (1 + 1e-9);
+  return best;
+}
+
 Expected<Plan> pdc::planPipeline(const CostGraph& given, const Cluster& cluster, const PlannerOptions& options,
                                  Diagnostics& diags) {
   if (given.nodes.empty()) return diags.error({given.model}) << "expected a graph with at least one node, got none";
@@ -378,7 +395,15 @@ Expected<Plan> pdc::planPipeline(const CostGraph& given, const Cluster& cluster,
     reportNoPlan(graph, cluster, options, diags);
     return failure;
   }
-  Expected<Plan> plan = finish(graph, cluster, options, *solution, diags);
+  const bool isFree = options.stageReplicas.empty() && options.stageSplits.empty() && options.stageShards.empty() &&
+                      options.warmupPolicy == WarmupPolicy::hide;
+  Diagnostics silent(nullptr);
+  Expected<Plan> plan = finish(graph, cluster, options, *solution, isFree ? silent : diags);
+  if (!plan && isFree) {
+    if (std::optional<Plan> simpler = planSimpler(graph, cluster, options, solution->lowerBoundMs))
+      return std::move(*simpler);
+    return finish(graph, cluster, options, *solution, diags); // says why it fails
+  }
   if (!plan || plan->timeMs <= 1.01 * solution->cost.timeMs || options.straight || !options.stageReplicas.empty() ||
       !options.stageSplits.empty() || !options.stageShards.empty())
     return plan;
