@@ -410,7 +410,7 @@ Expected<Plan> pdc::planPipeline(const CostGraph& given, const Cluster& cluster,
   // Only replicated stages beside others can need more in flight than the definition knows.
   const double lowerBoundMs = plan->lowerBoundMs;
   // Those that should be the fastest first; each takes the simulator a while.
-  constexpr std::size_t mostTried = 5;
+  const std::size_t mostTried = cluster.deviceCount() > 256 ? 5 : 12;
   std::vector<std::pair<PlanCost, const Partition*>> likely;
   for (const Partition& partition : solution->likely) {
     PlanCost cost = costOf(describePartition(graph, cluster, options, partition, false), options);

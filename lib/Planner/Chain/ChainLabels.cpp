@@ -405,7 +405,7 @@ bool pdc::searchChain(ChainLabels& labels, int splits, double& lowMs, Incumbent&
   const bool isProven = raiseBound(labels, lowMs, incumbent);
   if (splits == 1 || isProven) return isProven;
   labels.keepApart(true);
-  offerLikely(labels, lowMs, incumbent.limitMs(), incumbent);
+  offerLikely(labels, lowMs, endless, incumbent); // the best may be executed slower than these
   labels.keepApart(false);
   for (int split = 0; split < splits; ++split) {
     labels.restrictTo(split);
