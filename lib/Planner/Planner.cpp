@@ -193,7 +193,8 @@ static CostGraph withTiesKeptTogether(const CostGraph& graph, const PlannerOptio
 
 /// Whether the schedule is small enough to be executed for every drain and simulated while a user waits.
 static bool isQuicklySimulated(const Plan& plan, const PlannerOptions& options) {
-  return plan.ranks.size() <= 256 && (!options.schedule->hasBatches || executesBatches(options)) && canList(plan);
+  return std::ssize(plan.ranks) <= mostRanksExecuted && (!options.schedule->hasBatches || executesBatches(options)) &&
+         canList(plan);
 }
 
 /// Work over devices, per minibatch: no plan is faster, whatever its warm-up is.
@@ -410,7 +411,7 @@ Expected<Plan> pdc::planPipeline(const CostGraph& given, const Cluster& cluster,
   // Only replicated stages beside others can need more in flight than the definition knows.
   const double lowerBoundMs = plan->lowerBoundMs;
   // Those that should be the fastest first; each takes the simulator a while.
-  const std::size_t mostTried = cluster.deviceCount() > 256 ? 5 : 12;
+  const std::size_t mostTried = cluster.deviceCount() > mostRanksExecuted ? 5 : 12;
   std::vector<std::pair<PlanCost, const Partition*>> likely;
   for (const Partition& partition : solution->likely) {
     PlanCost cost = costOf(describePartition(graph, cluster, options, partition, false), options);

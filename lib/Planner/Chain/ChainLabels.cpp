@@ -1,6 +1,7 @@
 #include "Chain/ChainLabels.h"
 
 #include "Chain/ChainSums.h"
+#include "Numbers.h"
 
 #include <algorithm>
 #include <cmath>
@@ -63,12 +64,16 @@ bool ChainLabels::label(double timeMs, Of of) {
 void ChainLabels::extend(int i, int j, int split) {
   constexpr int mixed = ChainBorders::mixed;
   const bool isBoundBehind = j < n_ && borders_.isParted(j, split), isBound = i > 0 && borders_.isParted(i, split);
+  const auto mayBeBehind = [&](bool meets) { return meets ? !isBoundBehind || mayMeet(j, split) : isBoundBehind; };
+  int mostOfAll = 0;
+  for (const bool meetsBehind : {true, false})
+    if (mayBeBehind(meetsBehind))
+      mostOfAll = std::max(mostOfAll, mostReplicas(i, j, split, frontOf(j, meetsBehind ? mixed : split)));
+  if (mostOfAll < 1 || !findFewest(i, j, split, mostOfAll)) return;
   for (const bool meetsBehind : {true, false}) {
-    if (meetsBehind ? isBoundBehind && !mayMeet(j, split) : !isBoundBehind) continue;
+    if (!mayBeBehind(meetsBehind)) continue;
     const Front& behind = frontOf(j, meetsBehind ? mixed : split);
-    if (behind.empty()) continue;
-    const int most = mostReplicas(i, j, split, behind);
-    if (most < 1 || !mayBeFastEnough(i, j, split, most)) continue;
+    if (mostReplicas(i, j, split, behind) < 1) continue;
     Border border{borders_.tripMs(j, meetsBehind ? mixed : split, of_ == Of::likelyPlans)};
     if (meetsBehind && isBoundBehind) border.valuesMs = borders_.valuesMs(i, j, split);
     for (const bool meets : {true, false}) {
@@ -80,30 +85,36 @@ void ChainLabels::extend(int i, int j, int split) {
 }
 
 int ChainLabels::mostReplicas(int i, int j, int split, const Front& behind) const {
+  if (behind.empty()) return 0;
   const int team = loads_.team(split), before = i == 0 ? 0 : relaxation_.fewest(i, 0, split);
   const int most = (devices_ - before - labels_[static_cast<std::size_t>(behind.front())].devices) / team;
   if ((states_.leastMs(j) - states_.leastMs(i)) / loads_.best().speed > timeMs_ * (most + 1)) return 0;
   return options_.straight ? std::min(1, most) : most;
 }
 
-/// Whether so many replicas are, without what is gathered.
-bool ChainLabels::mayBeFastEnough(int i, int j, int split, int most) const {
+/// The fewest replicas of each form that are fast enough without what is gathered. False: none is.
+bool ChainLabels::findFewest(int i, int j, int split, int most) {
   const StageLoads& loads = loads_.of(split);
   const StageLoads::Stage& stage = relaxation_.stage(j, static_cast<std::size_t>(i), split);
-  for (const StageForm& form : loads.forms())
-    if (loads.fewestReplicas(stage, timeMs_, most, form) > 0) return true;
-  return false;
+  fewest_.clear();
+  for (const StageForm& form : loads.forms()) fewest_.push_back(loads.fewestReplicas(stage, timeMs_, most, form));
+  return std::any_of(fewest_.begin(), fewest_.end(), [](int fewest) { return fewest > 0; });
 }
 
 void ChainLabels::extend(int i, int j, int split, const Border& border, const Front& behind, Front& front) {
   const StageLoads& loads = loads_.of(split);
   const int most = mostReplicas(i, j, split, behind);
-  for (const StageForm& form : loads.forms()) {
+  for (std::size_t f = 0; f < loads.forms().size(); ++f) {
+    const StageForm& form = loads.forms()[f];
+    int fewest = fewest_[f]; // gathering takes no fewer
+    if (fewest == 0 || fewest > most) continue;
     StageLoads::Stage stage = relaxation_.stage(j, static_cast<std::size_t>(i), split);
     // Values that have been gathered are kept, so recomputing does not gather them again.
     (form.recompute ? stage.backwardMs : stage.forwardMs) += border.valuesMs;
     stage.backwardMs += border.gradientsMs;
-    const int fewest = loads.fewestReplicas(stage, timeMs_, most, form);
+    const bool gathers = border.valuesMs > 0 || border.gradientsMs > 0;
+    if (gathers && !(loads.bound(stage, fewest, form, loads.best()) <= timeMs_))
+      fewest = loads.fewestReplicas(stage, timeMs_, most, form);
     if (fewest == 0) continue;
     flights_.clear();
     const Stage own{.loads = loads,
@@ -404,9 +415,11 @@ bool pdc::searchChain(ChainLabels& labels, int splits, double& lowMs, Incumbent&
   if (!incumbent.found()) return false;
   const bool isProven = raiseBound(labels, lowMs, incumbent);
   if (splits == 1 || isProven) return isProven;
-  labels.keepApart(true);
-  offerLikely(labels, lowMs, endless, incumbent); // the best may be executed slower than these
-  labels.keepApart(false);
+  if (labels.devices() <= mostRanksExecuted) { // the best may be executed slower than these
+    labels.keepApart(true);
+    offerLikely(labels, lowMs, endless, incumbent);
+    labels.keepApart(false);
+  }
   for (int split = 0; split < splits; ++split) {
     labels.restrictTo(split);
     offerLikely(labels, lowMs, incumbent.limitMs(), incumbent);

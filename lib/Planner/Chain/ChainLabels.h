@@ -67,6 +67,7 @@ public:
 
   /// Whether stages of different splits do not meet where members have parts: what is gathered there takes long.
   void keepApart(bool isApart) { isApart_ = isApart; }
+  int devices() const { return devices_; }
 
   /// Labels all places for time `timeMs`. Returns whether place 0 has one with the devices that there are.
   bool label(double timeMs, Of of);
@@ -116,7 +117,7 @@ private:
   Flight flightOf(const Stage& stage, int replicas) const;
   const Flight& flight(const Stage& stage, int replicas);
   int mostReplicas(int i, int j, int split, const Front& behind) const;
-  bool mayBeFastEnough(int i, int j, int split, int most) const;
+  bool findFewest(int i, int j, int split, int most);
   void extend(int i, int j, int split);
   void extend(int i, int j, int split, const Border& border, const Front& behind, Front& front);
   void extend(const Stage& stage, const Front& behind, Front& front);
@@ -156,6 +157,7 @@ private:
   std::vector<Label> labels_;
   std::vector<std::vector<Front>> fronts_; ///< by place: of all splits that meet, then of each
   std::vector<Flight> flights_;            ///< of the stage that is looked at, from the fewest replicas on
+  std::vector<int> fewest_;                ///< by form: findFewest()
 };
 
 /// Raises `lowMs` as far as the labels prove, offers plans to `incumbent`, and returns whether its best is proven to
