@@ -256,8 +256,8 @@ static std::vector<int> cutToMemory(const Pipeline& pipeline, const PlannerOptio
   return warmup;
 }
 
-/// Of a schedule with batches: what hides everything at the bound or, where that does not fit into memory, the least
-/// for the smallest time whose loops fit. Cutting down single stages would leave their loops no room.
+/// The warm-up of a schedule with batches. It hides everything at the bound; where that does not fit into memory, it is
+/// the least for the smallest time whose loops fit. Cutting down single stages would leave their loops no room.
 static std::vector<int> warmupOfBatches(const Pipeline& pipeline, const PlannerOptions& options, const Loads& loads,
                                         const Plan& plan, double targetMs) {
   const std::vector<int> wanted = hideUpperBound(plan, targetMs);

@@ -41,8 +41,8 @@ struct PlannerOptions {
   /// to cut.
   std::vector<int> stageReplicas;
   std::vector<TeamSplit> stageSplits; ///< if not empty: exactly these, one per stage, all of splits of the graph
-  /// Of ShardPolicy::automatic, if not empty: exactly so many stages, and whether the replicas of each divide the
-  /// optimizer's state.
+  /// Whether the replicas of each stage divide the optimizer's state, under ShardPolicy::automatic. If not empty, there
+  /// are exactly so many stages.
   std::vector<bool> stageShards;
 
   /// Whether the replicas of a stage are the planner's choice.

@@ -15,11 +15,11 @@
 //
 // A stage takes Σ a·y + b, as Piper's. `pdc` counts two versions of the parameters, which are of b, and buffers for
 // what travels, which Piper does not count. They would weigh as much as what is saved, so what travels is stated in
-// units: the largest power of two that divides the bytes of every edge, at most 1 MiB, and
-// no more than leaves parameters four digits.
+// units: the largest power of two that divides the bytes of every edge, at most 1 MiB, and no more than leaves
+// parameters four digits.
 //
-// Of the choices of a node for a degree two are kept: the fastest, and the one that takes the least memory per sample
-// in flight. The first way of a degree runs all nodes by their fastest choice, the last one by their smallest, and
+// A node keeps two of its choices for a degree: the fastest, and the one that takes the least memory per sample in
+// flight. The first way of a degree runs all nodes by their fastest choice, the last one by their smallest, and
 // those between spread the smallest evenly over the nodes in their order.
 #pragma once
 

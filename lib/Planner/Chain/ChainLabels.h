@@ -109,7 +109,7 @@ private:
     double tripMs = 0;       ///< there and back over the border behind it
     double lateValuesMs = 0; ///< of the forward, but counted among the backward's
   };
-  /// Of a stage: what it takes that there are others.
+  /// What a stage takes because there are others at its sides.
   struct Border {
     double tripMs = 0, valuesMs = 0, gradientsMs = 0;
   };

@@ -56,7 +56,7 @@ public:
     return graphsOf(ways);
   }
 
-  /// Of ways whose choices are known.
+  /// The ways of a plan, whose choices are known.
   PiperMenus of(const Plan& plan) {
     std::vector<Way> ways;
     for (const std::int64_t degree : degreesOf(plan)) {
